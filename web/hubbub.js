@@ -1,5 +1,5 @@
 /**
- * Client for a Hubbub server: one socket for any number of rooms, in pages and in Node 20 and later. No dependencies.
+ * Client for a Hubbub server: one socket for any number of rooms, in pages and Node 20 and later. No dependencies.
  *
  * What it does for you:
  * - **A message is stored once.** Each has an id from the moment it is made; until its receipt has come it is sent
@@ -15,9 +15,9 @@
  * hubbub.connect();
  * const receipt = await hubbub.send("lobby", "hello").done;   // durable now; receipt.seq is its position
  *
- * One file, longer than others: pages and programs take it as it is, without a bundler or a package.
+ * One file: pages and programs take it as it is.
  *
- * Node before 22 has no WebSocket: pass one as `options.WebSocket`, such as that of the package `ws`.
+ * Node before 22 has no WebSocket: pass one as `options.WebSocket`, such as that of `ws`.
  *
  * @module hubbub
  */
@@ -154,7 +154,7 @@ class Outgoing {
     this.error = null;
     /** Resolves with the receipt once the message is durable; rejects with a {@link HubbubError} when it failed. */
     this.done = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
-    // Avoids an unhandled rejection for callers that use the state instead of the promise.
+    // Callers may use the state instead of the promise.
     this.done.catch(() => {});
   }
 }
@@ -366,14 +366,13 @@ export class Hubbub {
     for (const listener of this.#listeners.get(event) ?? []) listener(value);
   }
 
-  // ---- The connection -------------------------------------------------------------------------------------------
+  // ---- The connection ----
 
   /** Connects, and keeps reconnecting. If it is waiting for the next attempt, it tries at once. */
   connect() {
     if (this.#state.state === State.OPEN || this.#state.state === State.CONNECTING) return;
     if (!this.#options.WebSocket) throw new TypeError("there is no WebSocket here: pass options.WebSocket");
     clearTimeout(this.#reconnectTimer);
-    this.#setState({ state: State.CONNECTING });
     const query = this.user === undefined ? "" : `?user=${encodeURIComponent(this.user)}`;
     const { token } = this.#options;
     const url = `${this.#options.url.replace(/^http/, "ws")}/v1/ws${query}`;
@@ -386,18 +385,18 @@ export class Hubbub {
     const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
     socket.onopen = ifCurrent(() => this.#onOpened());
     socket.onmessage = ifCurrent((event) => this.#receive(event.data));
-    // Only a WebSocket that is none of the platform's tells of pings.
+    // Only a WebSocket that is none of the platform's tells of pings, and why a handshake was refused.
     socket.onping = ifCurrent(() => { this.#isGated = this.#unanswered.size > 0; });
-    // Nor do others tell of `Retry-After` (in seconds).
-    socket.onclose = ifCurrent((event) => this.#onClosed(event.code, event.reason, event.retryAfter));
+    socket.onclose = ifCurrent((event) => this.#onClosed(event));
     // A close event follows, and tells more.
     socket.onerror = () => {};
     this.#probedAt = 0;
-    this.#heardAt = Date.now();
+    this.#heardAt = performance.now();
     clearInterval(this.#checkTimer);
     const { silenceMax, answerMax } = this.#options;
     this.#checkTimer = setInterval(() => this.#check(), Math.min(CHECK_EVERY, silenceMax, answerMax));
     this.#checkTimer.unref?.();
+    this.#setState({ state: State.CONNECTING });
   }
 
   /**
@@ -426,13 +425,13 @@ export class Hubbub {
   }
 
   #onOpened() {
-    this.#openedAt = this.#heardAt = Date.now();
+    this.#openedAt = this.#heardAt = performance.now();
     this.#setState({ state: State.OPEN });
     const { token } = this.#options;
     if (token !== undefined && token !== this.#socketToken) this.#transmit({ type: "auth", ref: "auth", token });
     for (const subscription of this.#subscriptions.values()) this.#sendSubscribe(subscription);
     this.#sendMarks();
-    for (const lane of this.#lanes.values()) this.#flush(lane);
+    this.#flushAll();
   }
 
   /** Clears the state of the connection. Unanswered messages will be sent again. */
@@ -452,15 +451,15 @@ export class Hubbub {
     }
   }
 
-  #onClosed(code, reason, retryAfter = 0) {
+  #onClosed({ code, reason, retryAfter = 0, problem }) {
     this.#socket = null;
-    const largest = code === CLOSE_TOO_BIG && [...this.#unanswered.values()].sort((a, b) => size(b) - size(a))[0];
+    const largest = code === CLOSE_TOO_BIG && [...this.#unanswered.values()].sort((a, b) => b.message.length - a.message.length)[0];
     this.#disconnected();
     if (largest && !largest.isGivenUp) this.#fail(largest, { code: "too_large", detail: "the server takes no frame as big as this" });
-    // A newer token than the handshake's came too late for this socket, or was refused on it: it gets one of its own.
+    // A newer token than the handshake's came too late, or was refused on this socket: it gets one of its own.
     const isRenewed = code === CLOSE_UNAUTHORIZED && this.#options.token !== this.#socketToken;
-    if (FINAL_CLOSE_CODES.has(code) && !isRenewed) return this.#setState({ state: State.CLOSED, code, reason });
-    if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
+    if (FINAL_CLOSE_CODES.has(code) && !isRenewed) return this.#setState({ state: State.CLOSED, code, reason, problem });
+    if (this.#openedAt && performance.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
     this.#failures += 1;
     if (OVERLOAD_CLOSE_CODES.has(code)) this.#failures = Math.max(this.#failures, OVERLOAD_FAILURES);
@@ -479,7 +478,7 @@ export class Hubbub {
 
   /** Detects dead connections: probes a silent one, and drops one that does not answer. */
   #check() {
-    const now = Date.now();
+    const now = performance.now();
     const { silenceMax, answerMax } = this.#options;
     const oldest = this.#unanswered.values().next().value;
     const isDead = this.#state.state === State.CONNECTING
@@ -488,7 +487,7 @@ export class Hubbub {
         (oldest && now - Math.max(oldest.sentAt, this.#heardAt) > answerMax);
     if (isDead) {
       const socket = this.#socket;
-      this.#onClosed(1006, "no answer");
+      this.#onClosed({ code: 1006, reason: "no answer" });
       socket?.close();
     } else if (this.#state.state === State.OPEN && now - this.#heardAt > silenceMax && this.#probedAt <= this.#heardAt) {
       this.#probedAt = now;
@@ -503,7 +502,7 @@ export class Hubbub {
   }
 
   #receive(data) {
-    this.#heardAt = Date.now();
+    this.#heardAt = performance.now();
     const frame = parse(data);
     switch (frame.type) {
       case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
@@ -521,7 +520,7 @@ export class Hubbub {
     }
   }
 
-  // ---- Receiving ------------------------------------------------------------------------------------------------
+  // ---- Receiving ----
 
   /**
    * Follows a room, or with `"*"` all rooms the user is a member of, present and future. Starts after `after`, or with
@@ -609,7 +608,7 @@ export class Hubbub {
     this.#sendMarks((roomId) => roomId === frame.roomId && this.#marks.get(roomId) === mark);
   }
 
-  // ---- Sending --------------------------------------------------------------------------------------------------
+  // ---- Sending ----
 
   /**
    * Sends a text, now or once connected. It is stored once, after the messages sent to the room before it.
@@ -668,8 +667,11 @@ export class Hubbub {
       this.#unanswered.size < UNANSWERED_MAX && this.#state.state === State.OPEN
     ) {
       const outgoing = lane.waiting[lane.sent++];
+      // The next free slot is another room's.
+      this.#lanes.delete(lane.roomId);
+      this.#lanes.set(lane.roomId, lane);
       outgoing.ref = `m${++this.#refs}`;
-      outgoing.sentAt = Date.now();
+      outgoing.sentAt = performance.now();
       this.#unanswered.set(outgoing.ref, outgoing);
       this.#transmit({ ...outgoing.frame, ref: outgoing.ref });
       this.#setDelivery(outgoing, Delivery.SENT);
@@ -741,9 +743,11 @@ export class Hubbub {
       }, this.#backoff(lane.failures));
       lane.holdTimer.unref?.();
     }
-    // A slot became free: rooms that the common limit or a ping's gate blocked may use it.
-    for (const other of this.#lanes.values()) this.#flush(other);
+    // Rooms that the common limit or a ping's gate blocked may use a free slot.
+    this.#flushAll();
   }
+
+  #flushAll() { for (const lane of [...this.#lanes.values()]) this.#flush(lane); }
 
   #onError(frame) {
     const outgoing = this.#unanswered.get(frame.ref);
@@ -838,14 +842,14 @@ export class Hubbub {
 
   /** Tells that the user is typing. Call it at every keystroke: it is sent every few seconds at most. */
   typing(roomId) {
-    const now = Date.now();
-    if (this.#unsupported.has("typing") || now - (this.#typedAt.get(roomId) ?? 0) < TYPING_EVERY) return;
+    const now = performance.now();
+    if (this.#unsupported.has("typing") || now - (this.#typedAt.get(roomId) ?? -Infinity) < TYPING_EVERY) return;
     if (this.#typedAt.size > 100) this.#typedAt.clear();
     this.#typedAt.set(roomId, now);
     this.#transmit({ type: "typing", ref: "typing", roomId });
   }
 
-  // ---- Requests over HTTP ------------------------------------------------------------------------------------------
+  // ---- Requests over HTTP ----
 
   /** A request under `/v1`, on behalf of the user. Rejects with a {@link HubbubError}. @returns {Promise<any>} */
   async request(method, path, body) {
@@ -885,8 +889,6 @@ export class Hubbub {
   /** Who is connected and follows the room. */
   presence(roomId) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/presence`); }
 }
-
-function size(outgoing) { return outgoing.message.length; }
 
 function memberPath(roomId, user) {
   return `/rooms/${encodeURIComponent(roomId)}/members/${encodeURIComponent(user)}`;

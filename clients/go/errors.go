@@ -70,14 +70,26 @@ func (e *Error) leavesOpen() bool {
 // problemBytesMax is the longest error that is read.
 const problemBytesMax = 1 << 20
 
+// statusCodes are codes of answers that are not the server's, such as a proxy's, or have no body, as those to HEAD.
+var statusCodes = map[int]string{
+	401: "unauthorized", 403: "forbidden", 404: "not_found", 408: "request_timeout", 429: "too_many_requests",
+	501: "not_supported",
+}
+
 // problemOf is the error of a refusal, also of a proxy's.
 func problemOf(response *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, problemBytesMax))
-	problem := &Error{Code: "unexpected", Retryable: response.StatusCode >= 500}
-	if json.Unmarshal(body, problem) != nil {
-		problem.Detail = string(body[:min(len(body), 200)])
+	status := response.StatusCode
+	isRetryable := status == 408 || status == 429 || (status >= 500 && status != 501)
+	problem := &Error{Retryable: isRetryable}
+	if json.Unmarshal(body, problem) != nil || problem.Code == "" {
+		problem = &Error{Code: "unexpected", Detail: string(body[:min(len(body), 200)]), Retryable: isRetryable}
+		if code, isKnown := statusCodes[status]; isKnown {
+			problem.Code = code
+		}
+		orDefault(&problem.Detail, "the server answered "+response.Status)
 	}
-	problem.Status = response.StatusCode
+	problem.Status = status
 	problem.retryAfter = retryAfterOf(response)
 	return problem
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	neturl "net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -15,19 +17,36 @@ import (
 const answerBytesMax = 64 << 20
 
 type httpClient struct {
-	url     string
-	options Options
-	token   atomic.Pointer[string]
+	url string
+	// The url is of no server.
+	isNowhere bool
+	options   Options
+	token     atomic.Pointer[string]
 	// Ends with the client.
 	ctx   context.Context
 	close context.CancelFunc
 }
 
 func newHTTPClient(url string, options Options) *httpClient {
-	h := &httpClient{url: url, options: options}
+	parsed, err := neturl.Parse(url)
+	isNowhere := err != nil || (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.Host == ""
+	h := &httpClient{url: url, isNowhere: isNowhere, options: options}
 	h.token.Store(&options.Token)
 	h.ctx, h.close = context.WithCancel(context.Background())
 	return h
+}
+
+// check returns why no request with this token can ever work: it would be tried again and again.
+func (h *httpClient) check(token string) *Error {
+	isPrintable := func(r rune) bool { return r >= '!' && r <= '~' }
+	fault := Fault{"url", "must be a URL such as http://127.0.0.1:8080 or https://chat.example"}
+	if !h.isNowhere {
+		if strings.TrimFunc(token, isPrintable) == "" {
+			return nil
+		}
+		fault = Fault{"token", "must be printable ASCII without spaces"}
+	}
+	return &Error{Code: "invalid", Errors: []Fault{fault}}
 }
 
 func (h *httpClient) currentToken() string { return *h.token.Load() }
@@ -84,6 +103,9 @@ func (h *httpClient) heedRenewal(refused *Error, token string) *Error {
 
 // begin returns the response of a success, whose body the caller closes.
 func (h *httpClient) begin(ctx context.Context, r request, token string) (*http.Response, error) {
+	if never := h.check(token); never != nil {
+		return nil, never
+	}
 	asked, err := http.NewRequestWithContext(ctx, r.method, h.url+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, &Error{Code: "invalid", Detail: err.Error()}

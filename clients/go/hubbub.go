@@ -78,7 +78,8 @@ type Client struct {
 	socket *socket
 }
 
-// New makes a client of the server at url, such as http://127.0.0.1:8080. It connects at the first use.
+// New makes a client of the server at url, such as http://127.0.0.1:8080. It connects at the first use; if that is no URL, or
+// the token is none, every use returns an error with code invalid.
 func New(url string, options Options) *Client {
 	h := newHTTPClient(strings.TrimRight(url, "/"), options.withDefaults())
 	return &Client{Keys: &Keys{h}, http: h}
@@ -120,6 +121,9 @@ func (c *Client) connected() (*socket, error) {
 	defer c.mu.Unlock()
 	if c.http.ctx.Err() != nil {
 		return nil, errClosed()
+	}
+	if never := c.http.check(c.http.currentToken()); never != nil {
+		return nil, never
 	}
 	if c.socket == nil || c.socket.hasEnded() {
 		c.socket = newSocket(c.http)

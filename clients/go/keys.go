@@ -140,6 +140,9 @@ func (k *Keys) revision(ctx context.Context, key string) (uint64, error) {
 	if errors.As(err, &refused) && refused.Status == 404 {
 		return 0, nil
 	}
+	if refused != nil && refused.Status == 403 {
+		refused.Detail = "the key is read first, as no revision was given: that needs the right to read it"
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -126,7 +126,8 @@ type PollOptions struct {
 	// 30 s if zero. It is extended while the handler works.
 	Lease    time.Duration
 	Receiver string
-	// Gets what the handler returns, and stale_receipt if a lease had ended before the acknowledgement.
+	// Gets what the handler returns, and the error of an acknowledgement that failed: then the message comes again, but
+	// with IsOpen it may be done.
 	OnError func(error)
 }
 
@@ -230,9 +231,10 @@ func (d *Delivery) work(
 		return nil
 	}
 	err := d.Ack(settling)
-	if CodeOf(err) == "stale_receipt" {
-		// The message comes again.
+	if err != nil {
 		options.OnError(err)
+	}
+	if CodeOf(err) == "stale_receipt" {
 		return nil
 	}
 	return err

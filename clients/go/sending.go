@@ -218,6 +218,7 @@ func (r *lane) release() {
 	r.timer = nil
 }
 
+// flushAll begins elsewhere each time, as walks through a map do: no room is always behind the busy ones.
 func (l *lanes) flushAll() {
 	for _, room := range l.rooms {
 		l.flush(room)

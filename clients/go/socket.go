@@ -25,8 +25,10 @@ const (
 	overloadAttempt = 3
 	// givenWaitMax is the longest wait that a server may ask for.
 	givenWaitMax = time.Minute
-	// frameBytesMax is the longest frame that is read; the server's are smaller.
-	frameBytesMax = 32 << 20
+	// closeRefused is for answers to the handshake that blame the client.
+	closeRefused = 4400
+	// frameBytesMax is the longest frame that is read: 16 MiB of text with every byte escaped, and its envelope.
+	frameBytesMax = 100 << 20
 )
 
 // finalCodes are close codes after which reconnecting is pointless; see docs/protocol.md.
@@ -36,7 +38,7 @@ var finalCodes = map[int]string{
 }
 
 // refusals are answers to the handshake, and the close codes that mean the same.
-var refusals = map[int]int{401: 4401, 403: 4403, 429: 4429, 503: 1013}
+var refusals = map[int]int{401: 4401, 403: 4403, 408: 1006, 429: 4429, 503: 1013}
 
 // givenWait is the wait that a server which shuts down gives each client.
 var givenWait = regexp.MustCompile(`reconnect after (\d+) ms`)
@@ -46,6 +48,8 @@ type ending struct {
 	code       int
 	reason     string
 	retryAfter time.Duration
+	// What a refused handshake says.
+	problem *Error
 }
 
 // queued frame: a text, or a whole pong as it goes out.
@@ -125,16 +129,20 @@ func (s *socket) transmitToken(token string) {
 func (s *socket) run() {
 	for s.http.ctx.Err() == nil {
 		token := s.http.currentToken()
+		if never := s.http.check(token); never != nil {
+			s.end(never)
+			return
+		}
 		end := s.connection(token)
 		if s.http.ctx.Err() != nil {
 			return
 		}
 		if code, isFinal := finalCodes[end.code]; isFinal {
-			if end.reason == "" {
-				end.reason = fmt.Sprintf("the connection was closed with %d", end.code)
-			}
+			orDefault(&end.reason, fmt.Sprintf("the connection was closed with %d", end.code))
+			orDefault(&end.problem, &Error{Code: code, Detail: end.reason})
+			end.problem.Retryable = false
 			// An `auth` with another token may have come too late, or was refused: a new handshake tells.
-			refused := s.http.heedRenewal(&Error{Code: code, Detail: end.reason}, token)
+			refused := s.http.heedRenewal(end.problem, token)
 			if !refused.Retryable {
 				s.end(refused)
 				return
@@ -170,11 +178,16 @@ func (s *socket) connection(token string) ending {
 	under := &upgrade{transport: s.options().HTTPClient.Transport}
 	conn, response, err := s.dial(ctx, token, under)
 	if err != nil {
-		if response == nil || refusals[response.StatusCode] == 0 {
+		if response == nil {
 			return ending{code: 1006}
 		}
-		reason := "the server answered " + response.Status
-		return ending{refusals[response.StatusCode], reason, retryAfterOf(response)}
+		problem := problemOf(response)
+		code := refusals[response.StatusCode]
+		if code == 0 && problem.Status/100 == 4 {
+			code = closeRefused
+		}
+		orDefault(&code, 1006)
+		return ending{code, "the server answered " + response.Status, problem.retryAfter, problem}
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(frameBytesMax)

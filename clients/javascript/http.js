@@ -1,6 +1,7 @@
 /** HTTP requests, repeated until there is a final answer. Pauses have a random part, and heed `Retry-After`. */
 
 import { HubbubError } from "./hubbub.js";
+import { problemOf } from "./problem.js";
 
 /** Codes after which nobody knows whether the request took effect. */
 const OPEN_CODES = new Set(["unconfirmed", "internal", "unreachable", "unexpected"]);
@@ -58,16 +59,11 @@ export function pauseOf(attempt, retryAfter, { backoffFirst, backoffMax }, rando
   return (retryAfter ?? 0) * 1_000 + random() * most;
 }
 
-async function problemOf(response) {
-  const text = await response.text();
-  let problem = { detail: text.slice(0, 200) };
-  try { problem = JSON.parse(text); } catch { /* a proxy's words */ }
+async function refusalOf(response) {
+  const problem = problemOf(response.status, await response.text());
   const isOverload = response.status === 429 || response.status === 503;
   const retryAfter = Number(response.headers.get("retry-after") ?? (isOverload ? 1 : 0));
-  return {
-    code: "unexpected", retryable: response.status >= 500, ...problem, status: response.status,
-    retryAfter: Number.isFinite(retryAfter) ? retryAfter : 1,
-  };
+  return { ...problem, retryAfter: Number.isFinite(retryAfter) ? retryAfter : 1 };
 }
 
 export class Http {
@@ -103,7 +99,7 @@ export class Http {
     try {
       const init = { method, body, headers: this.headers(headers), signal };
       response = await this.options.fetch(this.options.url + path, init);
-      problem = response.ok ? null : await problemOf(response);
+      problem = response.ok ? null : await refusalOf(response);
     } catch (error) {
       throw new HubbubError({ code: "unreachable", detail: error.cause?.message ?? error.message, retryable: true });
     }
@@ -120,7 +116,7 @@ export class Http {
   async call(method, path, { waitMs = 0, signal, ...request } = {}) {
     const { patience, answerMax } = this.options;
     const signals = [signal, this.closing];
-    const end = Date.now() + patience;
+    const end = performance.now() + patience;
     let isOpen = false;
     for (let attempt = 0; ; attempt++) {
       try {
@@ -131,7 +127,7 @@ export class Http {
       } catch (error) {
         this.#throwIfOver(signal);
         const pause = pauseOf(attempt, error.problem.retryAfter, this.options);
-        if (!error.retryable || Date.now() + pause > end) throw Object.assign(error, { isOpen });
+        if (!error.retryable || performance.now() + pause > end) throw Object.assign(error, { isOpen });
         isOpen ||= OPEN_CODES.has(error.code);
         await sleep(pause, signals);
         this.#throwIfOver(signal);

@@ -136,6 +136,7 @@ export class Queue {
     groupId?: string; ttlMs?: number;
   } & Canceling): Promise<QueueReceipt>;
   take(options?: TakeOptions): Promise<Delivery[]>;
+  /** `onError` gets what the handler throws, and the error of every acknowledgement that fails. */
   poll(handler: (delivery: Delivery) => unknown, options?: {
     leaseMs?: number; receiver?: string; onError?: (error: HubbubError) => void;
   } & Canceling): Promise<void>;
@@ -171,6 +172,7 @@ export class Keys {
 }
 
 export class Client {
+  /** Throws `invalid` if the address or the token is none. */
   constructor(url: string, options?: Options);
   readonly keys: Keys;
   room(name: string): Room;

@@ -5,7 +5,7 @@
 
 import { WebSocket } from "#websocket";
 import { Http, closed } from "./http.js";
-import { Hubbub, State } from "./hubbub.js";
+import { Hubbub, HubbubError, State } from "./hubbub.js";
 import { Keys } from "./keys.js";
 import { Queue } from "./queue.js";
 import { Room, closedBy } from "./room.js";
@@ -21,13 +21,29 @@ const DEFAULTS = {
   waitingMax: 1_000,
 };
 
+const invalid = (field, rule) => new HubbubError({ code: "invalid", errors: [{ field, rule }] });
+
+/** Without this, what can never work would be tried again and again. */
+function checkUrl(url) {
+  let protocol;
+  try { ({ protocol } = new URL(url)); } catch { /* none at all */ }
+  if (protocol === "http:" || protocol === "https:") return;
+  throw invalid("url", "must be a URL such as http://127.0.0.1:8080 or https://chat.example");
+}
+
+function checkToken(token) {
+  if (token !== undefined && !/^[!-~]*$/.test(token)) throw invalid("token", "must be printable ASCII without spaces");
+}
+
 export class Client {
   #options;
   #socket = null;
   #http;
 
-  /** @param {string} url of the server, such as `http://127.0.0.1:8080` */
+  /** @param {string} url of the server, such as `http://127.0.0.1:8080`. Throws `invalid` if it or the token is none. */
   constructor(url, options = {}) {
+    checkUrl(url);
+    checkToken(options.token);
     const given = Object.entries(options).filter(([, value]) => value !== undefined);
     const fetch = globalThis.fetch.bind(globalThis);
     this.#options = { ...DEFAULTS, WebSocket, fetch, ...Object.fromEntries(given), url: url.replace(/\/+$/, "") };
@@ -41,6 +57,7 @@ export class Client {
 
   /** Goes on with another token of the same user, on the open socket, too. */
   setToken(token) {
+    checkToken(token);
     this.#options.token = token;
     this.#socket?.setToken(token);
   }

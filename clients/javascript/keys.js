@@ -101,7 +101,9 @@ export class Keys {
       return revisionOf((await this.#http.call("HEAD", pathOf(key), { signal })).response);
     } catch (error) {
       if (error.status === 404) return 0;
-      throw error;
+      if (error.status !== 403) throw error;
+      const detail = "the key is read first, as no revision was given: that needs the right to read it";
+      throw new HubbubError({ ...error.problem, detail });
     }
   }
 

@@ -42,7 +42,8 @@ export class Queue {
   /**
    * Works through the queue until `signal` says so: calls `handler` with each delivery, extends its lease meanwhile,
    * and acknowledges it when the handler is done. When the handler throws, the message goes back to the queue, and
-   * `onError` gets the error; so it does if a lease had ended before the acknowledgement.
+   * `onError` gets the error; so it does when an acknowledgement fails: then the message comes again, but with
+   * `error.isOpen` it may be done.
    */
   async poll(handler, { leaseMs = 30_000, receiver, signal, onError = () => {} } = {}) {
     while (!signal?.aborted) {
@@ -73,9 +74,8 @@ async function work(delivery, handler, leaseMs, onError) {
   try {
     await delivery.ack();
   } catch (error) {
-    // The message comes again.
-    if (error.code !== "stale_receipt") throw error;
     onError(error);
+    if (error.code !== "stale_receipt") throw error;
   }
 }
 

@@ -61,7 +61,12 @@ export class Subscription {
       engine.on("removed", (frame) => { if (frame.roomId === room) ended(frame); }),
       engine.on("state", (state) => { if (state.state === "closed") ended(closedBy(state)); }),
     ];
-    this.#start(this.#position);
+    try {
+      this.#start(this.#position);
+    } catch (error) {
+      for (const stop of this.#stops) stop();
+      throw error;
+    }
   }
 
   /** `{epoch, seq}` behind the last event that was taken: keep it to continue there with another client. */
@@ -150,8 +155,9 @@ export class Subscription {
 }
 
 /** Why a connection ended for good; `null` if the client was closed. */
-export function closedBy({ code, reason }) {
+export function closedBy({ code, reason, problem }) {
   if (code === 1000) return null;
+  if (problem) return { ...problem, retryable: false };
   const codes = { 4401: "unauthorized", 4403: "forbidden" };
   const detail = reason || `the connection was closed with ${code}`;
   return { code: codes[code] ?? "protocol", detail, retryable: false };

@@ -1,17 +1,20 @@
 /**
  * A WebSocket client (RFC 6455) for Node: text frames, no compression. Node before 22 has none that is stable, and
  * later ones do not tell of pings, which the order after a refusal depends on (docs/protocol.md). It has the members of
- * a browser's WebSocket that `hubbub.js` uses, `onping`, and `retryAfter` of a close, in seconds.
+ * a browser's WebSocket that `hubbub.js` uses, `onping`, and of a close `retryAfter`, in seconds, and `problem`.
  */
 
 import { createHash, randomBytes } from "node:crypto";
 import { request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
+import { problemOf } from "./problem.js";
 
 const GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const OPCODE = { CONTINUATION: 0, TEXT: 1, CLOSE: 8, PING: 9, PONG: 10 };
-/** Longest message, in bytes: the server's are smaller. */
-const MESSAGE_BYTES_MAX = 32 * 1024 * 1024;
+/** Longest message, in bytes: 16 MiB of text with every byte escaped, and its envelope. */
+const MESSAGE_BYTES_MAX = 100 * 1024 * 1024;
+/** Longest part of a refusal that is read, in characters. */
+const REFUSAL_MAX = 64 * 1024;
 /** Time for the other side to answer a close, in ms. */
 const CLOSE_MAX = 2_000;
 const PROTOCOL_ERROR = 1002;
@@ -19,7 +22,9 @@ const TOO_BIG = 1009;
 const NO_STATUS = 1005;
 const LOST = 1006;
 /** Answers to the handshake, and the close codes that mean the same. */
-const REFUSALS = new Map([[401, 4401], [403, 4403], [429, 4429], [503, 1013]]);
+const REFUSALS = new Map([[401, 4401], [403, 4403], [408, LOST], [429, 4429], [503, 1013]]);
+/** The close code of other answers that blame the client. */
+const REFUSED = 4400;
 
 /** Splits a stream of bytes into the frames a server sends, and their fragments into messages. */
 export class FrameReader {
@@ -118,12 +123,7 @@ class NodeWebSocket {
     // An agent would keep the connection for other requests.
     this.#request = request(address, { headers, agent: false });
     this.#request.on("upgrade", (response, socket, head) => this.#onUpgrade(response, socket, head, key));
-    this.#request.on("response", (response) => {
-      response.resume();
-      const retryAfter = Number(response.headers["retry-after"]) || 0;
-      this.#end(REFUSALS.get(response.statusCode) ?? LOST, `the server answered ${response.statusCode}`, retryAfter);
-      this.#request.destroy();
-    });
+    this.#request.on("response", (response) => this.#onRefused(response));
     this.#request.on("error", (error) => this.#end(LOST, error.message));
     this.#request.end();
   }
@@ -140,6 +140,18 @@ class NodeWebSocket {
     const payload = Buffer.concat([Buffer.from([code >> 8, code & 255]), Buffer.from(reason)]);
     this.#socket.write(writeFrame(OPCODE.CLOSE, payload));
     setTimeout(() => this.#socket.destroy(), CLOSE_MAX).unref();
+  }
+
+  async #onRefused(response) {
+    let text = "";
+    try {
+      for await (const chunk of response.setEncoding("utf8")) if ((text += chunk).length > REFUSAL_MAX) break;
+    } catch { /* cut off: the status says enough */ }
+    const { statusCode: status, headers } = response;
+    const code = REFUSALS.get(status) ?? (status >= 400 && status < 500 ? REFUSED : LOST);
+    const more = { retryAfter: Number(headers["retry-after"]) || 0, problem: problemOf(status, text) };
+    this.#end(code, `the server answered ${status}`, more);
+    this.#request.destroy();
   }
 
   #onUpgrade(response, socket, head, key) {
@@ -159,7 +171,8 @@ class NodeWebSocket {
         // What a listener threw is not the connection's.
         if (fault instanceof Error) throw fault;
         this.close(fault.code);
-        this.#end(fault.code, "the server sent what is no WebSocket frame");
+        // From the server, 1009 says that what was sent is too big.
+        this.#end(fault.code === TOO_BIG ? LOST : fault.code, "the server sent what is no WebSocket frame");
         socket.end();
       }
     };
@@ -185,11 +198,11 @@ class NodeWebSocket {
     setTimeout(() => this.#socket.destroy(), CLOSE_MAX).unref();
   }
 
-  #end(code, reason, retryAfter) {
+  #end(code, reason, more) {
     if (this.#isOver) return;
     this.#isOver = true;
     // Never inside the constructor or `close`: the caller has set no listener yet, or is in the middle of something.
-    queueMicrotask(() => this.onclose?.({ code, reason, retryAfter }));
+    queueMicrotask(() => this.onclose?.({ code, reason, ...more }));
   }
 }
 

@@ -37,6 +37,29 @@ test("what is given up behind a ping holds nothing up, and is counted until its 
   assert.equal(givenUp.state, "failed");
 });
 
+test("no room waits for ever while others are busy", (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  socket.onopen();
+  const rooms = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+  for (const room of rooms) for (let count = 0; count < 40; count++) hubbub.send(room, "text");
+  const served = new Map(rooms.map((room) => [room, 0]));
+  for (let at = 0; at < 600; at++) {
+    const { roomId } = socket.frames[at];
+    served.set(roomId, served.get(roomId) + 1);
+    socket.ack(socket.frames[at]);
+    hubbub.send(roomId, "more");
+  }
+  assert.ok(Math.min(...served.values()) >= 20, JSON.stringify([...served]));
+});
+
+test("a WebSocket that cannot be made is told of, and no connection waits for it", () => {
+  class Socket { constructor() { throw new SyntaxError("no such address"); } }
+  const hubbub = new Hubbub({ url: "h:80", WebSocket: Socket });
+  for (let i = 0; i < 2; i++) assert.throws(() => hubbub.connect(), SyntaxError);
+  assert.equal(hubbub.connection.state, "idle");
+});
+
 test("what is given up and retried is a message of its own", async (test) => {
   const { hubbub, sockets: [socket] } = engine();
   test.after(() => hubbub.close());

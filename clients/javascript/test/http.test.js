@@ -101,6 +101,52 @@ test("a request refused for a token that was replaced meanwhile is repeated with
   assert.equal(requests.length, 3);
 });
 
+test("an answer without a body is what its status says", async (test) => {
+  const seen = [200, undefined, { etag: '"4"' }];
+  for (const status of [408, 429, 503]) {
+    const { url, requests } = await answering(test, [[status, undefined, { "retry-after": "0" }], seen, [204, undefined, { etag: '"5"' }]]);
+    assert.equal((await new Client(url, OPTIONS).keys.put("k", "v")).revision, 5);
+    assert.equal(requests.length, 3);
+  }
+  const refusals = [[401, "unauthorized", false], [403, "forbidden", false], [501, "not_supported", false], [429, "too_many_requests", true]];
+  for (const [status, code, retryable] of refusals) {
+    const { url } = await answering(test, [[status]]);
+    const { keys } = new Client(url, { ...OPTIONS, patience: 0 });
+    await assert.rejects(keys.delete("k"), { code, status, retryable });
+  }
+  const { url } = await answering(test, [[403]]);
+  await assert.rejects(new Client(url, OPTIONS).keys.put("k", "v"), /right to read/);
+});
+
+test("a proxy's words are no problem of the server's", async (test) => {
+  for (const body of ["no", null, ["no"], { message: "the quota is used up" }]) {
+    const { url } = await answering(test, [[429, body]]);
+    const taking = new Client(url, { ...OPTIONS, patience: 0 }).queue("q").take();
+    await assert.rejects(taking, { code: "too_many_requests", retryable: true, message: JSON.stringify(body) });
+  }
+});
+
+test("a handshake that no repetition makes better is final", async (test) => {
+  for (const [status, code] of [[400, "malformed"], [404, "not_found"], [422, "invalid"]]) {
+    const { url, requests } = await answering(test, [[status, { code, detail: "why", retryable: false }]]);
+    const client = new Client(url, OPTIONS);
+    const following = client.room("r").subscribe().next();
+    await assert.rejects(client.room("r").send("text"), { code, message: "why" });
+    await assert.rejects(following, { code });
+    assert.equal(requests.length, 1);
+  }
+  const { url } = await answering(test, [[408], [404]]);
+  await assert.rejects(new Client(url, OPTIONS).room("r").send("text"), { code: "not_found" });
+});
+
+test("an address or a token that can never work is refused at once", () => {
+  for (const url of ["127.0.0.1:8080", "localhost:8080", "ftp://h", ""]) assert.throws(() => new Client(url), { code: "invalid" });
+  for (const token of ["a\nb", "a b", "ö"]) {
+    assert.throws(() => new Client("http://h", { token }), { code: "invalid" });
+    assert.throws(() => new Client("http://h").setToken(token), { code: "invalid" });
+  }
+});
+
 test("a handshake refused for its token is final", async (test) => {
   for (const [status, code] of [[401, "unauthorized"], [403, "forbidden"]]) {
     const { url, requests } = await answering(test, [[503], [status]]);
@@ -192,6 +238,15 @@ test("a handler that fails gives its message back, and the work goes on", async 
   }, { signal: abort.signal, onError: (error) => errors.push(error.message) });
   assert.deepEqual([seen, errors], [["job 1", "job 2"], ["not now"]]);
   assert.deepEqual(requests.slice(0, 4).map((request) => request.url.split("/").at(-1)), ["lease", "nack", "lease", "ack"]);
+});
+
+test("an acknowledgement that fails is told, whatever its code", async (test) => {
+  const taken = [200, { messages: [{ id: "1", message: "job", receipt: "r" }] }];
+  const { url } = await answering(test, [taken, [503], [403, { code: "forbidden" }]]);
+  const codes = [];
+  const working = new Client(url, { ...OPTIONS, patience: 0 }).queue("q").poll(() => {}, { onError: ({ code }) => codes.push(code) });
+  await assert.rejects(working, { code: "forbidden" });
+  assert.deepEqual(codes, ["unexpected"]);
 });
 
 test("a listed key is of use, whatever its bytes are", async (test) => {

@@ -79,6 +79,13 @@ test("what the server ends is an error behind what came before, once", async () 
   assert.equal((await subscription.next()).done, true);
 });
 
+test("a subscription that is refused at once leaves no listener behind", () => {
+  const engine = new Engine();
+  engine.subscribe = () => { throw new TypeError("lobby is subscribed already"); };
+  assert.throws(() => new Room("lobby", () => engine).subscribe(), TypeError);
+  assert.equal(engine.listeners.size, 0);
+});
+
 test("a token that ended is an error, a client that was closed is the end", async () => {
   for (const [code, expected] of [[4401, "unauthorized"], [4403, "forbidden"], [1002, "protocol"]]) {
     const { engine, subscription } = follow({});

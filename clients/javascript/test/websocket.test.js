@@ -91,10 +91,18 @@ test("a close frame has its code and reason", async (test) => {
   assert.deepEqual([code, reason], [4409, "slow"]);
 });
 
+test("what this side does not take is no answer to what it sent", async (test) => {
+  const url = await upgrading(test, (socket, answer) => {
+    accept(socket, answer);
+    socket.write(frame(0x81, "", [127, 0, 0, 0, 0, 7, 0, 0, 0]));
+  });
+  assert.equal((await closed(new WebSocket(url))).code, 1006);
+});
+
 test("what does not accept the handshake is no connection", async (test) => {
   const wrong = await upgrading(test, (socket) => accept(socket, "d3Jvbmc="));
   assert.equal((await closed(new WebSocket(wrong))).code, 1006);
-  for (const [status, code] of [[401, 4401], [403, 4403], [503, 1013], [404, 1006]]) {
+  for (const [status, code] of [[401, 4401], [403, 4403], [503, 1013], [404, 4400], [408, 1006], [502, 1006]]) {
     const refusing = await upgrading(test, (socket) => socket.end(`HTTP/1.1 ${status} No\r\nContent-Length: 0\r\n\r\n`));
     assert.equal((await closed(new WebSocket(refusing))).code, code);
   }

@@ -78,8 +78,8 @@ class BlockingClient:
         self, url: str, token: str | None = None, *, user: str | None = None, username: str | None = None,
         options: Options | None = None,
     ) -> None:
-        self._loop = _Loop()
         self._client = Client(url, token, user=user, username=username, options=options)
+        self._loop = _Loop()
         #: Keys with values.
         self.keys = BlockingKeys(self._client.keys, self._loop)
 
@@ -115,7 +115,7 @@ class _Events(Protocol[E_co]):
 
 
 class BlockingStream(Iterator[T], Generic[T]):
-    """Events, one after another."""
+    """Events, one after another. It ends with `close`, or with the block of a `with`."""
 
     def __init__(self, events: _Events[T], loop: _Loop) -> None:
         self._events = events
@@ -124,6 +124,12 @@ class BlockingStream(Iterator[T], Generic[T]):
     @property
     def position(self) -> Position:
         return self._events.position
+
+    def __enter__(self) -> BlockingStream[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._loop.call(self._events.close)

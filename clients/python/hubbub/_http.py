@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -17,6 +18,13 @@ from ._options import Options
 
 #: Answers of overload, which say when to come back.
 OVERLOAD = (429, 503)
+#: Codes of answers that are not the server's, such as a proxy's, or have no body, as those to HEAD.
+CODES = {
+    401: "unauthorized", 403: "forbidden", 404: "not_found", 408: "request_timeout", 429: "too_many_requests",
+    501: "not_supported",
+}
+#: Longest part of a refused handshake that is read, in bytes.
+REFUSAL_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -43,10 +51,26 @@ def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubEr
         problem = json.loads(body)
     except ValueError:
         problem = None
-    if not isinstance(problem, dict):
-        problem = {"detail": body[:200].decode("utf-8", "replace")}
-    base = {"code": "unexpected", "retryable": status >= 500}
+    if not isinstance(problem, dict) or not isinstance(problem.get("code"), str):
+        problem = {"detail": body[:200].decode("utf-8", "replace") or f"the server answered {status}"}
+    is_retryable = status in (408, 429) or (status >= 500 and status != 501)
+    base = {"code": CODES.get(status, "unexpected"), "retryable": is_retryable}
     return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after_of(status, headers)})
+
+
+def _invalid(field: str, rule: str) -> HubbubError:
+    return HubbubError({"code": "invalid", "errors": [{"field": field, "rule": rule}]})
+
+
+def _checked_url(url: str) -> str:
+    """Without this, what can never work would be tried again and again."""
+    try:
+        parsed = URL(url)
+    except ValueError:
+        parsed = URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise _invalid("url", "must be a URL such as http://127.0.0.1:8080 or https://chat.example")
+    return url.rstrip("/")
 
 
 async def _count(session: object, context: SimpleNamespace, params: object) -> None:
@@ -56,12 +80,24 @@ async def _count(session: object, context: SimpleNamespace, params: object) -> N
 
 class Http:
     def __init__(self, url: str, user: str | None, token: str | None, options: Options) -> None:
-        self.url = url.rstrip("/")
+        self.url = _checked_url(url)
         self.user = user
         self.token = token
         self.options = options
+        #: Why the last handshake of a socket was refused.
+        self.refusal: HubbubError | None = None
         self._session: aiohttp.ClientSession | None = None
         self._closing = asyncio.Event()
+
+    @property
+    def token(self) -> str | None:
+        return self._token
+
+    @token.setter
+    def token(self, token: str | None) -> None:
+        if token is not None and not re.fullmatch("[!-~]*", token):
+            raise _invalid("token", "must be printable ASCII without spaces")
+        self._token = token
 
     @property
     def is_closed(self) -> bool:
@@ -75,9 +111,19 @@ class Http:
         if self._session is None:
             trace = aiohttp.TraceConfig()
             trace.on_request_headers_sent.append(_count)
+            trace.on_request_end.append(self._keep_refusal)
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, trace_configs=[trace])
         return self._session
+
+    async def _keep_refusal(self, session: object, context: object, params: aiohttp.TraceRequestEndParams) -> None:
+        """aiohttp drops the body of what refuses a handshake."""
+        response, body = params.response, b""
+        if "Sec-WebSocket-Key" not in params.headers or response.status < 400:
+            return
+        while len(body) < REFUSAL_BYTES_MAX and (chunk := await response.content.read(REFUSAL_BYTES_MAX)):
+            body += chunk
+        self.refusal = problem_of(response.status, response.headers, body)
 
     async def close(self) -> None:
         self._closing.set()

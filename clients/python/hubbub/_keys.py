@@ -158,7 +158,10 @@ class Keys:
         except HubbubError as error:
             if error.status == 404:
                 return 0
-            raise
+            if error.status != 403:
+                raise
+            detail = "the key is read first, as no revision was given: that needs the right to read it"
+            raise HubbubError({**error.problem, "detail": detail}) from None
 
     async def _put_if(self, key: str, body: bytes, revision: int, ttl: float | None) -> Put:
         headers = _condition(revision)
@@ -219,25 +222,30 @@ class Keys:
 
 
 class Watch(AsyncIterator[KeyEvent]):
-    """Changes of keys: `ready`, `put`, `delete`, `expire`, `reset`. They are read when they are asked for."""
+    """Changes of keys: `ready`, `put`, `delete`, `expire`, `reset`. They are read when they are asked for.
+
+    It ends with `close`, or with the block of an `async with`.
+    """
 
     def __init__(self, http: Http, prefix: str | None, start: Position) -> None:
         self._http = http
         self._prefix = prefix
-        self._position = start
+        #: Where to continue, and where the caller is.
+        self._cursor = self._position = start
         self._events = self._follow()
-        self._reading: asyncio.Task[KeyEvent] | None = None
+        #: The next event and the position behind it, until a caller has it.
+        self._reading: asyncio.Task[tuple[KeyEvent, Position]] | None = None
         self._is_over = False
 
     @property
     def position(self) -> Position:
-        """Behind the last event; its `seq` is the revision. Keep it to continue there."""
+        """Behind the last event that was taken; its `seq` is the revision. Keep it to continue there."""
         return self._position
 
     def close(self) -> None:
         """Ends it, also while somebody waits for an event."""
         self._is_over = True
-        if self._reading:
+        if self._reading and not self._reading.done():
             self._reading.cancel()
         else:
             self._ending = asyncio.ensure_future(self._events.aclose())
@@ -245,20 +253,36 @@ class Watch(AsyncIterator[KeyEvent]):
     async def __anext__(self) -> KeyEvent:
         if self._is_over:
             raise StopAsyncIteration
-        # A caller that gives up leaves it to the next one.
+        # A caller that gives up leaves it to the next one, also if it gives up when the event is there.
         self._reading = reading = self._reading or asyncio.ensure_future(self._next())
         try:
-            return await asyncio.shield(reading)
+            event, self._position = await asyncio.shield(reading)
         except asyncio.CancelledError:
-            if reading.cancelled() and self._is_over:
+            if not reading.cancelled():
+                raise
+            self._forget(reading)
+            if self._is_over:
                 raise StopAsyncIteration from None
             raise
-        finally:
-            if reading.done():
-                self._reading = None
+        except BaseException:
+            self._forget(reading)
+            raise
+        self._forget(reading)
+        return event
 
-    async def _next(self) -> KeyEvent:
-        return await self._events.__anext__()
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _forget(self, reading: asyncio.Task[tuple[KeyEvent, Position]]) -> None:
+        if self._reading is reading:
+            self._reading = None
+
+    async def _next(self) -> tuple[KeyEvent, Position]:
+        event = await self._events.__anext__()
+        return event, self._cursor
 
     async def _follow(self) -> AsyncGenerator[KeyEvent, None]:
         attempt = 0
@@ -285,22 +309,22 @@ class Watch(AsyncIterator[KeyEvent]):
             attempt += 1
 
     def _reset(self, problem: dict[str, Any]) -> Reset:
-        was_replaced = self._position.epoch is not None and self._position.epoch != problem["epoch"]
-        self._position = Position(problem["epoch"], problem["head"])
+        was_replaced = self._cursor.epoch is not None and self._cursor.epoch != problem["epoch"]
+        self._cursor = Position(problem["epoch"], problem["head"])
         return Reset(problem["epoch"], problem["oldest"], problem["head"], was_replaced)
 
     async def _connection(self) -> AsyncIterator[KeyEvent | None]:
-        given: dict[str, Any] = {"prefix": self._prefix and _encoded(self._prefix), "after": self._position.seq}
-        if self._position.seq is not None:
-            given["epoch"] = self._position.epoch
+        given: dict[str, Any] = {"prefix": self._prefix and _encoded(self._prefix), "after": self._cursor.seq}
+        if self._cursor.seq is not None:
+            given["epoch"] = self._cursor.epoch
         query = urlencode({name: value for name, value in given.items() if value is not None})
         async for fields in _events(self._http, f"/v1/kv/watch?{query}"):
             found = re.fullmatch(r"(.*):(\d+)", fields.get("id", ""))
             if found:
-                self._position = Position(found[1], int(found[2]))
+                self._cursor = Position(found[1], int(found[2]))
             kind, data = fields.get("event", ""), json.loads(fields.get("data", "null"))
             if kind == "watching":
-                self._position = Position(data["epoch"], data["after"])
+                self._cursor = Position(data["epoch"], data["after"])
                 yield KeyReady(data["epoch"], data["after"])
             elif kind == "error":
                 raise HubbubError(data)

@@ -76,9 +76,9 @@ class Queue:
         """Works through the queue until it is cancelled.
 
         Calls `handler` with each delivery, extends its lease meanwhile, and acknowledges it when the handler is done.
-        When the handler raises, the message goes back to the queue, and `on_error` gets the error; so it does if a
-        lease had ended before the acknowledgement. Cancelling ends the handler, too: its message comes again when the
-        lease ends.
+        When the handler raises, the message goes back to the queue, and `on_error` gets the error; so it does when an
+        acknowledgement fails: then the message comes again, but with `is_open` it may be done. Cancelling ends the
+        handler, too: its message comes again when the lease ends.
         """
         while True:
             try:
@@ -159,7 +159,6 @@ async def _work(
     try:
         await delivery.ack()
     except HubbubError as error:
-        # The message comes again.
+        on_error(error)
         if error.code != "stale_receipt":
             raise
-        on_error(error)

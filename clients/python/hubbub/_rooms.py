@@ -63,7 +63,7 @@ class Subscription(AsyncIterator[RoomEvent]):
     Events that nobody has taken yet are bounded: at `buffer_max` the subscription pauses, and it continues behind the
     last one when half of them are taken.
 
-    What the server ends is an error behind them: `removed` if the user is no member any more or the room is gone,
+    It ends with `close`, with the block of an `async with`, or when nothing holds it any more. What the server ends is an error behind them: `removed` if the user is no member any more or the room is gone,
     `forbidden` if a newer token may not read the room.
     """
 
@@ -100,6 +100,12 @@ class Subscription(AsyncIterator[RoomEvent]):
         self._socket.leave(self)
         self.end(None)
 
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
     async def __anext__(self) -> RoomEvent:
         while not self._events:
             if self._error:
@@ -108,7 +114,8 @@ class Subscription(AsyncIterator[RoomEvent]):
             if self._is_over:
                 raise StopAsyncIteration
             self._changed.clear()
-            await self._changed.wait()
+            with self._socket.holding(self):
+                await self._changed.wait()
         event, self._position = self._events.popleft()
         if self.is_paused and not self._is_over and len(self._events) <= self._buffer_max // 2:
             self._socket.resume(self)

@@ -184,7 +184,7 @@ class Lanes:
     # ---- The lanes -------------------------------------------------------------------------------------------------
 
     def _flush_all(self) -> None:
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             self._flush(lane)
 
     def _flush(self, lane: Lane) -> None:
@@ -195,6 +195,8 @@ class Lanes:
         ):
             outgoing = lane.waiting[lane.sent]
             lane.sent += 1
+            # Behind the others: the next free slot is theirs.
+            self._lanes[outgoing.room] = self._lanes.pop(outgoing.room)
             self._refs += 1
             outgoing.ref = f"m{self._refs}"
             outgoing.sent_at = time.monotonic()

@@ -11,12 +11,15 @@ import asyncio
 import json
 import re
 import time
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiohttp
 
 from ._errors import HubbubError
+from ._followers import Follower, Followers
 from ._http import Http, retry_after_of
 from ._options import OVERLOAD_ATTEMPT
 from ._sending import Lanes
@@ -28,14 +31,16 @@ FINAL_CODES = {1002: "protocol", 1003: "protocol", 1007: "protocol", 1008: "prot
                UNAUTHORIZED: "unauthorized", 4403: "forbidden"}
 GOING_AWAY = 1001
 #: Answers to the handshake, and the close codes that mean the same.
-REFUSALS = {401: UNAUTHORIZED, 403: 4403, 429: 4429, 503: 1013}
+REFUSALS = {401: UNAUTHORIZED, 403: 4403, 408: 1006, 429: 4429, 503: 1013}
+#: The close code of other answers that blame the client.
+REFUSED = 4400
 #: Longest wait in seconds that a server may ask for.
 GIVEN_WAIT_MAX = 60.0
 TOO_BIG = 1009
 #: A server that has too much to do.
 OVERLOAD_CODES = (1013, 4429)
-#: Longest frame, in bytes; the server's are smaller.
-FRAME_BYTES_MAX = 32 * 1024 * 1024
+#: Longest frame, in bytes: 16 MiB of text with every byte escaped, and its envelope.
+FRAME_BYTES_MAX = 100 * 1024 * 1024
 #: Longest time for a close to be answered, in seconds.
 GOODBYE_MAX = 0.5
 
@@ -47,6 +52,8 @@ class Ended(NamedTuple):
     reason: str
     #: Seconds that a refused handshake asks to wait.
     retry_after: float = 0.0
+    #: What a refused handshake says.
+    problem: dict[str, Any] | None = None
 
     def given_wait(self) -> float | None:
         """The wait that a server which shuts down gives each client, in seconds, so that they do not return all at once."""
@@ -58,27 +65,13 @@ class Ended(NamedTuple):
 LOST = Ended(1006, "")
 
 
-class Follower(Protocol):
-    """A subscription, as the socket sees it."""
-
-    room: str
-    ref: str
-    #: Not to be followed for now: its reader is slow.
-    is_paused: bool
-
-    def frame(self) -> dict[str, Any]: ...
-    def on_subscribed(self, frame: dict[str, Any]) -> None: ...
-    def on_reset(self, frame: dict[str, Any]) -> None: ...
-    def on_message(self, frame: dict[str, Any]) -> None: ...
-    def on_disconnected(self) -> None: ...
-    def end(self, error: HubbubError | None) -> None: ...
-
-
 class Socket:
     def __init__(self, http: Http) -> None:
         self._http = http
         self._options = http.options
-        self._followers: dict[str, Follower] = {}
+        self._followers = Followers()
+        #: Those somebody waits for, each as often.
+        self._held: list[Follower] = []
         #: Rooms that are left on this connection, each with the ref of the frame.
         self._leaving: dict[str, str] = {}
         self._lanes = Lanes(http.options, self._transmit, self.backoff)
@@ -117,13 +110,18 @@ class Socket:
     async def _run(self) -> None:
         while not self._is_closed:
             token = self._http.token
-            ended = await self._connection(token)
+            try:
+                ended = await self._connection(token)
+            except Exception as error:
+                # Whoever waits would wait for ever.
+                return self._end({"code": "unexpected", "detail": f"the connection failed: {error!r}"})
             code = ended.code
             # Another token was given since. On this connection it came too late, or was refused.
             is_outdated = code == UNAUTHORIZED and self._http.token != token
             if code in FINAL_CODES and not is_outdated:
                 detail = ended.reason or f"the connection was closed with {code}"
-                return self._end({"code": FINAL_CODES[code], "detail": detail})
+                problem = ended.problem or {"code": FINAL_CODES[code], "detail": detail}
+                return self._end({**problem, "retryable": False})
             if code in OVERLOAD_CODES:
                 self._attempt = max(self._attempt, OVERLOAD_ATTEMPT)
             given = ended.given_wait()
@@ -138,6 +136,7 @@ class Socket:
         url = re.sub("^http", "ws", http.url) + "/v1/ws"
         if http.user is not None:
             url += f"?user={quote(http.user, safe='')}"
+        http.refusal = None
         try:
             # Pongs are written here, in their place among the frames: the order after a refusal depends on that.
             connecting = http.session.ws_connect(
@@ -145,8 +144,10 @@ class Socket:
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
         except aiohttp.WSServerHandshakeError as error:
-            code, reason = REFUSALS.get(error.status, LOST.code), f"the server answered {error.status}"
-            return Ended(code, reason, retry_after_of(error.status, error.headers or {}))
+            code = REFUSALS.get(error.status, REFUSED if 400 <= error.status < 500 else LOST.code)
+            reason = f"the server answered {error.status}"
+            problem = http.refusal.problem if http.refusal else None
+            return Ended(code, reason, retry_after_of(error.status, error.headers or {}), problem)
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
             return LOST
         self._on_open(token)
@@ -181,23 +182,22 @@ class Socket:
         renewed = self._http.token
         if renewed is not None and renewed != token:
             self.renew(renewed)
-        for follower in self._followers.values():
+        for follower in self._followers.all():
             self._subscribe(follower)
         self._lanes.on_open()
 
     def _on_lost(self, reading: asyncio.Task[Ended]) -> None:
         self._is_open = False
         self._leaving.clear()
-        for follower in self._followers.values():
+        for follower in self._followers.all():
             follower.on_disconnected()
         code = reading.result().code if reading.done() and not reading.cancelled() and not reading.exception() else 0
         self._lanes.on_lost(was_too_big=code == TOO_BIG)
 
     def _end(self, problem: dict[str, Any]) -> None:
         error = HubbubError(problem)
-        followers = list(self._followers.values())
-        self._followers.clear()
-        for follower in followers:
+        followers, self._followers = self._followers, Followers()
+        for follower in followers.all():
             follower.end(None if error.code == "closed" else error)
         self._lanes.fail_all(error)
 
@@ -247,17 +247,36 @@ class Socket:
     # ---- Following -------------------------------------------------------------------------------------------------
 
     def follow(self, follower: Follower) -> None:
-        if follower.room in self._followers:
-            raise ValueError(f"{follower.room} is subscribed already")
-        self._followers[follower.room] = follower
+        self._leave_dropped()
+        if self._followers.get(follower.room):
+            raise HubbubError({"code": "invalid", "detail": f"{follower.room} is subscribed already"})
+        loop = asyncio.get_running_loop()
+
+        def on_dropped() -> None:
+            # The loop may have ended.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._leave_dropped)
+
+        self._followers.add(follower, on_dropped)
         self.connect()
         self._subscribe(follower)
 
     def leave(self, follower: Follower) -> None:
-        if self._followers.get(follower.room) is follower:
-            del self._followers[follower.room]
-            if not follower.is_paused:
-                self._leave(follower.room)
+        if self._followers.remove(follower) and not follower.is_paused:
+            self._leave(follower.room)
+
+    def _leave_dropped(self) -> None:
+        for room in self._followers.take_dropped():
+            self._leave(room)
+
+    @contextmanager
+    def holding(self, follower: Follower) -> Iterator[None]:
+        """Nothing else may hold a task that waits for its event."""
+        self._held.append(follower)
+        try:
+            yield
+        finally:
+            self._held.remove(follower)
 
     def pause(self, follower: Follower) -> None:
         follower.is_paused = True
@@ -282,8 +301,9 @@ class Socket:
 
     def _on_left(self, room: str) -> None:
         self._leaving.pop(room, None)
-        if room in self._followers:
-            self._subscribe(self._followers[room])
+        follower = self._followers.get(room)
+        if follower:
+            self._subscribe(follower)
 
     def _next_ref(self, kind: str) -> str:
         self._refs += 1
@@ -334,7 +354,7 @@ class Socket:
                 self._drop(ended, frame)
             return
         again = asyncio.get_running_loop().call_later
-        for follower in list(self._followers.values()):
+        for follower in self._followers.all():
             if follower.ref == ref and frame.get("retryable"):
                 again(self.backoff(OVERLOAD_ATTEMPT), self._subscribe_again, follower, ref)
             elif follower.ref == ref:
@@ -354,6 +374,6 @@ class Socket:
         if self._leaving.get(room) == ref:
             self._leave(room)
 
-    def _drop(self, follower: Follower | None, problem: dict[str, Any]) -> None:
-        if follower and self._followers.pop(follower.room, None):
+    def _drop(self, follower: Follower, problem: dict[str, Any]) -> None:
+        if self._followers.remove(follower):
             follower.end(HubbubError(problem))

@@ -18,7 +18,7 @@ pub trait Io: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Io for T {}
 
-/// A server's address: `localhost:8080`, or a URL, which may have a path before those of the server.
+/// A server's address: `localhost:8080`, `8080` alone for a port of this machine, or a URL, which may have a path before those of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     is_encrypted: bool,
@@ -38,6 +38,8 @@ impl FromStr for Address {
 }
 
 fn parse(text: &str) -> Option<Address> {
+    let is_port = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let text = if is_port { &format!("127.0.0.1:{text}") } else { text };
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: Uri = url.parse().ok()?;
     let is_encrypted = match uri.scheme_str() {
@@ -160,6 +162,7 @@ mod tests {
         for (text, expected) in [
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
             ("localhost:8080", "http://localhost:8080"),
+            ("28100", "http://127.0.0.1:28100"),
             ("localhost:8080/chat/", "http://localhost:8080/chat"),
             ("[::1]:8080", "http://[::1]:8080"),
             ("https://chat.example", "https://chat.example:443"),
@@ -168,9 +171,17 @@ mod tests {
         ] {
             assert_eq!(url(text).unwrap(), expected, "{text}");
         }
-        for text in
-            ["", "nonsense", "ftp://x", "http://", "localhost:port", "http://a b", "http://h:99999", ":80"]
-        {
+        for text in [
+            "",
+            "nonsense",
+            "ftp://x",
+            "http://",
+            "localhost:port",
+            "http://a b",
+            "http://h:99999",
+            ":80",
+            "99999",
+        ] {
             assert!(url(text).is_err(), "{text}");
         }
     }

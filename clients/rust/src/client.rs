@@ -19,7 +19,8 @@ use crate::socket::Socket;
 
 /// Client of a server's rooms, queues and keys. Its clones are the same client. It needs a Tokio runtime.
 ///
-/// It ends with [`Client::close`], or when the last clone, room, subscription and receipt to come is dropped.
+/// [`Client::close`] ends it. Its connection of rooms ends also when the last clone, room, subscription and receipt to come is
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -48,9 +49,11 @@ impl Client {
     /// A client of the server at `url`, such as `http://127.0.0.1:8080`. It connects at the first use.
     ///
     /// # Errors
-    /// `invalid` if that is no address.
+    /// `invalid` if that is no address, or the token or the user has characters that no header may have.
     pub fn new(url: &str, options: Options) -> Result<Self, Error> {
-        Ok(Self::of(url.parse()?, options))
+        let client = Self::of(url.parse()?, options);
+        client.0.http.caller(client.0.http.token().as_deref())?;
+        Ok(client)
     }
 
     /// The same with an address that was read before.
@@ -84,8 +87,8 @@ impl Client {
         }
     }
 
-    /// Ends the connection of rooms for good. Messages without a receipt are refused with code `closed`; subscriptions end.
-    /// Requests of queues and keys, and what watches keys, go on: drop them to end them.
+    /// Ends everything. Messages without a receipt, requests and [`Queue::poll`] are refused with code `closed`; subscriptions
+    /// and watches end without an error.
     pub fn close(&self) {
         let mut slot = self.0.socket.lock();
         slot.is_closed = true;

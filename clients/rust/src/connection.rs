@@ -5,19 +5,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hubbub_ws::{Event, HandshakeError, Reader, Role, handshake};
-use hyper::header::RETRY_AFTER;
+use hyper::header::{CONTENT_LENGTH, HeaderName};
+use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, WriteHalf};
 use tokio::time::MissedTickBehavior;
 
 use crate::address::Stream;
 use crate::error::Error;
-use crate::http::{escape, in_time};
+use crate::http::{escape, in_time, problem_of};
 use crate::random;
 use crate::socket::Socket;
 
 const LOST: u16 = 1006;
 const GOING_AWAY: u16 = 1001;
 const UNAUTHORIZED: u16 = 4401;
+/// What stands for a handshake that no repetition makes better.
+const REFUSED: u16 = 4400;
+/// Longest part of a refused handshake that is read.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
 /// Close codes of a server that has too much to do.
 const OVERLOAD: [u16; 2] = [1013, 4429];
 /// Longest wait that a server may ask for.
@@ -58,6 +63,8 @@ pub(crate) struct Ended {
     status: u16,
     /// How long that asked to wait.
     pub(crate) retry_after: Duration,
+    /// Why nothing can be sent, or what a handshake was answered that no repetition makes better.
+    refusal: Option<Error>,
 }
 
 impl Ended {
@@ -66,11 +73,14 @@ impl Ended {
     }
 
     fn closed(code: u16, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into(), status: 0, retry_after: Duration::ZERO }
+        Self { code, reason: reason.into(), status: 0, retry_after: Duration::ZERO, refusal: None }
     }
 
     /// The code of the error after which reconnecting is pointless; see docs/protocol.md.
-    fn final_code(&self) -> Option<&'static str> {
+    fn final_code(&self) -> Option<&str> {
+        if let Some(refusal) = &self.refusal {
+            return Some(&refusal.code);
+        }
         match self.code {
             1002 | 1003 | 1007 | 1008 | 4400 => Some("protocol"),
             UNAUTHORIZED => Some("unauthorized"),
@@ -102,13 +112,17 @@ impl From<Error> for Ended {
         let code = match error.status {
             401 => UNAUTHORIZED,
             403 => 4403,
+            408 => LOST,
             429 => 4429,
             503 => 1013,
-            _ if error.is("invalid") => 1008,
+            400..500 => REFUSED,
+            _ if error.is("invalid") => REFUSED,
             _ => LOST,
         };
+        let (reason, status) = (error.detail.clone(), error.status);
         let retry_after = error.retry_after.min(GIVEN_WAIT_MAX);
-        Self { code, reason: error.detail.clone(), status: error.status, retry_after }
+        let refusal = (code == REFUSED).then(|| error.with(|problem| problem.retryable = false));
+        Self { code, reason, status, retry_after, refusal }
     }
 }
 
@@ -121,7 +135,8 @@ pub(crate) async fn run(socket: Arc<Socket>) {
         let is_outdated = ended.code == UNAUTHORIZED && socket.http.token() != token;
         if let Some(code) = ended.final_code().filter(|_| !is_outdated) {
             socket.connection.send_replace(ended.state());
-            return socket.end(&Error::new(code, ended.reason).with(|problem| problem.status = ended.status));
+            let told = Error::new(code, &ended.reason).with(|problem| problem.status = ended.status);
+            return socket.end(ended.refusal.as_ref().unwrap_or(&told));
         }
         socket.on_lost(&ended);
         tokio::time::sleep(socket.pause_after(&ended)).await;
@@ -224,7 +239,7 @@ async fn open(socket: &Socket, token: Option<&str>) -> Result<(Stream, Vec<u8>),
 /// came behind the answer. No time limit.
 ///
 /// # Errors
-/// `unreachable`, with the status of a refusal.
+/// `unreachable`, with the status of a refusal; what no repetition makes better has the code of the answer.
 pub async fn upgrade(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     host: &str,
@@ -244,14 +259,18 @@ pub async fn upgrade(
         match handshake::parse_response(&response, &key) {
             Ok(Some(end)) => return Ok(response.split_off(end)),
             Ok(None) => {}
-            Err(error) => {
-                let status = if let HandshakeError::Status(status) = error { status } else { 0 };
-                let refused = Error::unreachable(format!("upgrading to WebSocket: {error}"));
-                return Err(refused.with(|problem| {
+            Err(HandshakeError::Status(status)) => {
+                let refused = refusal(stream, response, status).await;
+                if matches!(status, 400..500) && !matches!(status, 401 | 403 | 408 | 429) {
+                    return Err(refused);
+                }
+                let lost = format!("upgrading to WebSocket: {}", HandshakeError::Status(status));
+                return Err(Error::unreachable(lost).with(|problem| {
                     problem.status = status;
-                    problem.retry_after = retry_after(&response);
+                    problem.retry_after = refused.retry_after;
                 }));
             }
+            Err(error) => return Err(Error::unreachable(format!("upgrading to WebSocket: {error}"))),
         }
         if stream.read_buf(&mut response).await.map_err(lost)? == 0 {
             return Err(Error::unreachable("the server closed the connection during the handshake"));
@@ -259,15 +278,24 @@ pub async fn upgrade(
     }
 }
 
-/// How long a refusal of the handshake asks to wait.
-fn retry_after(response: &[u8]) -> Duration {
-    let text = String::from_utf8_lossy(response);
-    let head = text.lines().take_while(|line| !line.is_empty());
-    let asked = head
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case(RETRY_AFTER.as_str()))
-        .and_then(|(_, seconds)| seconds.trim().parse().ok());
-    Duration::try_from_secs_f64(asked.unwrap_or_default()).unwrap_or_default()
+/// The refusal of a handshake whose head has come, with as much of its body as comes.
+async fn refusal(stream: &mut (impl AsyncRead + Unpin), mut response: Vec<u8>, status: u16) -> Error {
+    let head = response.windows(4).position(|four| four == b"\r\n\r\n").map_or(response.len(), |at| at + 4);
+    let text = String::from_utf8_lossy(response.get(..head).unwrap_or_default()).into_owned();
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let headers: HeaderMap = lines
+        .filter_map(|(name, value)| Some((name.parse::<HeaderName>().ok()?, value.trim().parse().ok()?)))
+        .collect();
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let end = head + REFUSAL_BYTES_MAX.min(length);
+    while response.len() < end {
+        // What is cut off is no problem of the server's: then the status alone tells.
+        if stream.read_buf(&mut response).await.unwrap_or(0) == 0 {
+            break;
+        }
+    }
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    problem_of(status, &headers, response.get(head..).unwrap_or_default())
 }
 
 #[cfg(test)]

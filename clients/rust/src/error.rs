@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// A refusal by the server, or a failure to reach it. Decide by [`Problem::code`]; the codes are in `docs/api.md`.
 ///
 /// Codes of this crate: `unreachable` (no connection, or no answer), `closed`, `queue_full`, `protocol`, `unexpected`
-/// (an answer that is not of a Hubbub server) and, of what cannot be sent at all, `invalid`.
+/// (an answer that is not of a Hubbub server, and whose status says no more) and, of what cannot be sent at all, `invalid`.
 #[derive(Debug, Clone)]
 pub struct Error(Box<Problem>);
 
@@ -41,9 +41,10 @@ pub struct Problem {
     /// How long the server asks to wait.
     #[serde(skip)]
     pub retry_after: Duration,
-    /// Content type of an answer that is not of a Hubbub server (`unexpected`).
+    /// Content type of an answer that is not of a Hubbub server, or has no body; empty if it named none. `None` for the
+    /// server's own errors.
     #[serde(skip)]
-    pub content_type: String,
+    pub content_type: Option<String>,
 }
 
 /// A rule that a field breaks.

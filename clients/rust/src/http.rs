@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::address::Address;
@@ -106,22 +107,42 @@ impl Answer {
 }
 
 /// The error of a refusal, also of a proxy's.
-fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
-    let mut problem = serde_json::from_slice::<Problem>(body).ok().filter(|problem| !problem.code.is_empty());
+pub(crate) fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    // Serde takes an array of the members, too.
+    let object = Some(body).filter(|body| body.trim_ascii_start().starts_with(b"{"));
+    let problem = object.and_then(|body| serde_json::from_slice::<Problem>(body).ok());
+    let problem = problem.filter(|problem| !problem.code.is_empty());
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let problem = problem.get_or_insert_with(|| Problem {
-        code: "unexpected".into(),
-        detail: String::from_utf8_lossy(body).chars().take(STRANGE_MAX).collect(),
-        retryable: status.is_server_error(),
-        content_type: header(CONTENT_TYPE).unwrap_or_default().to_owned(),
-        ..Problem::default()
+    let mut problem = problem.unwrap_or_else(|| Problem {
+        content_type: Some(header(CONTENT_TYPE).unwrap_or_default().to_owned()),
+        ..strange(status, body)
     });
     problem.status = status.as_u16();
     let asked = header(RETRY_AFTER).and_then(|text| text.parse().ok());
     let is_overload = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
     let seconds = asked.unwrap_or(if is_overload { 1.0 } else { 0.0 });
     problem.retry_after = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    std::mem::take(problem).into()
+    problem.into()
+}
+
+/// An answer that is not the server's, such as a proxy's, or has no body, as those to `HEAD`: what its status says.
+fn strange(status: StatusCode, body: &[u8]) -> Problem {
+    let code = match status {
+        StatusCode::UNAUTHORIZED => "unauthorized",
+        StatusCode::FORBIDDEN => "forbidden",
+        StatusCode::NOT_FOUND => "not_found",
+        StatusCode::REQUEST_TIMEOUT => "request_timeout",
+        StatusCode::TOO_MANY_REQUESTS => "too_many_requests",
+        StatusCode::NOT_IMPLEMENTED => "not_supported",
+        _ => "unexpected",
+    };
+    let is_late = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    let retryable = is_late || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
+    let mut detail: String = String::from_utf8_lossy(body).chars().take(STRANGE_MAX).collect();
+    if detail.is_empty() {
+        detail = format!("the server answered {status}");
+    }
+    Problem { code: code.to_owned(), detail, retryable, ..Problem::default() }
 }
 
 /// Makes requests of one server.
@@ -130,6 +151,8 @@ pub(crate) struct Http {
     pub(crate) options: Options,
     token: Mutex<Option<String>>,
     idle: Mutex<Vec<Sender>>,
+    /// Whether the client was closed.
+    closing: watch::Sender<bool>,
 }
 
 /// Without the token, which every client, subscription and delivery would show otherwise.
@@ -143,7 +166,7 @@ impl fmt::Debug for Http {
 impl Http {
     pub(crate) fn new(address: Address, options: Options) -> Self {
         let token = Mutex::new(options.token.clone());
-        Self { address, options, token, idle: Mutex::default() }
+        Self { address, options, token, idle: Mutex::default(), closing: watch::Sender::new(false) }
     }
 
     pub(crate) fn set_token(&self, token: Option<String>) {
@@ -154,8 +177,25 @@ impl Http {
         self.token.lock().clone()
     }
 
+    /// Ends what is under way, and refuses what comes.
     pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
         self.idle.lock().clear();
+    }
+
+    /// Returns once the client is closed.
+    pub(crate) async fn closed(&self) {
+        // It cannot fail: what it waits for lives as long as this.
+        let _ = self.closing.subscribe().wait_for(|is_closed| *is_closed).await;
+    }
+
+    /// What `work` returns, or `closed` once the client is closed.
+    pub(crate) async fn until_closed<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            () = self.closed() => Err(Error::closed()),
+            done = work => Ok(done),
+        }
     }
 
     /// The error of an attempt with this token. If there is another token by now, the refusal of the old one is not final.
@@ -197,7 +237,7 @@ impl Http {
 
     /// Opens a connection for the next request.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
-        let sender = in_time(self.options.answer_max, self.open()).await?;
+        let sender = self.until_closed(in_time(self.options.answer_max, self.open())).await??;
         self.idle.lock().push(sender);
         Ok(())
     }
@@ -244,20 +284,20 @@ impl Http {
         request: &Request,
         token: Option<&str>,
     ) -> Result<Response<Incoming>, Error> {
-        in_time(self.limit_of(request), async {
+        let begun = in_time(self.limit_of(request), async {
             let (_, response) = self.start(request, token).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
             let answer = whole(response).await?;
             Err(problem_of(answer.status, &answer.headers, &answer.body))
-        })
-        .await
+        });
+        self.until_closed(begun).await?
     }
 
     /// Makes one attempt, and reads the whole answer, whatever its status.
     pub(crate) async fn attempt(&self, request: &Request, token: Option<&str>) -> Result<Answer, Error> {
-        in_time(self.limit_of(request), async {
+        let attempted = in_time(self.limit_of(request), async {
             let (sender, response) = self.start(request, token).await?;
             let answer = whole(response).await?;
             let mut idle = self.idle.lock();
@@ -265,8 +305,8 @@ impl Http {
                 idle.push(sender);
             }
             Ok(answer)
-        })
-        .await
+        });
+        self.until_closed(attempted).await?
     }
 
     /// Repeats a request until there is a final answer, or the patience ends.
@@ -288,7 +328,7 @@ impl Http {
                 return Err(refused.with(|problem| problem.is_open = is_open));
             }
             is_open |= refused.leaves_open();
-            tokio::time::sleep(pause).await;
+            self.until_closed(tokio::time::sleep(pause)).await?;
         }
     }
 

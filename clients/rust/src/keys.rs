@@ -201,6 +201,10 @@ impl Keys {
         match self.http.call(&Request::new(Method::HEAD, path_of(key)?)).await {
             Ok(answer) => Ok(revision_of(&answer.headers)),
             Err(error) if error.status == StatusCode::NOT_FOUND.as_u16() => Ok(0),
+            Err(error) if error.status == StatusCode::FORBIDDEN.as_u16() => Err(error.with(|problem| {
+                let why = "the key is read first, as no revision was given: that needs the right to read it";
+                why.clone_into(&mut problem.detail);
+            })),
             Err(error) => Err(error),
         }
     }

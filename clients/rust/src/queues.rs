@@ -212,14 +212,14 @@ impl Queue {
         Ok(taken.messages)
     }
 
-    /// Works through the queue until the server refuses, or the future is dropped. Calls `handler` with each delivery,
+    /// Works through the queue until the server refuses, the client is closed, or the future is dropped. Calls `handler` with each delivery,
     /// extends its lease meanwhile, and acknowledges it when the handler returns `Ok`. Otherwise the message goes back to
-    /// the queue. `lease` is 30 s at best. `on_error` gets what the handler returns, and `stale_receipt` if a lease had
-    /// ended before the acknowledgement. If the future is dropped, the message it worked on is not given back: it comes
+    /// the queue. `lease` is 30 s at best. `on_error` gets what the handler returns, and the error of an acknowledgement
+    /// that failed: then the message comes again, but with `is_open` it may be done. If the future is dropped, the message it worked on is not given back: it comes
     /// again when its lease ends.
     ///
     /// # Errors
-    /// The server's final refusal.
+    /// The server's final refusal, `closed`.
     pub async fn poll<E: From<Error>>(
         &self,
         lease: Duration,
@@ -240,8 +240,8 @@ impl Queue {
                 }
                 // Whatever the patience was.
                 let options = &self.http.options;
-                tokio::time::sleep(options.pause(OVERLOAD_ATTEMPT, error.retry_after, random::fraction()))
-                    .await;
+                let pause = options.pause(OVERLOAD_ATTEMPT, error.retry_after, random::fraction());
+                self.http.until_closed(tokio::time::sleep(pause)).await?;
             }
         }
     }
@@ -343,13 +343,8 @@ impl Delivery {
             on_error(failed);
             return Ok(());
         }
-        match self.ack().await {
-            // The message comes again.
-            Err(error) if error.is("stale_receipt") => {
-                on_error(error.into());
-                Ok(())
-            }
-            done => done,
-        }
+        let Err(error) = self.ack().await else { return Ok(()) };
+        on_error(error.clone().into());
+        if error.is("stale_receipt") { Ok(()) } else { Err(error) }
     }
 }

@@ -75,6 +75,8 @@ struct Lane {
     failures: u32,
     /// Most messages on the way: one after a refusal, doubled by each receipt, so that a busy server is asked gently.
     window: usize,
+    /// When a message went out last, counted in messages.
+    served: u64,
 }
 
 impl Lane {
@@ -120,6 +122,7 @@ impl Lanes {
             until: None,
             failures: 0,
             window: options.in_flight_max,
+            served: 0,
         });
         lane.waiting.push_back(Outgoing { id: self.ids, frame, done, is_given_up: false });
         self.flush(&room, out);
@@ -246,9 +249,13 @@ impl Lanes {
         self.flush_all(out);
     }
 
+    /// Begins with the room that was served the longest ago: none waits for ever beside busy ones.
     pub(crate) fn flush_all(&mut self, out: &mut Outbox) {
-        let rooms: Vec<String> = self.rooms.keys().cloned().collect();
-        rooms.iter().for_each(|room| self.flush(room, out));
+        let may_send = |lane: &Lane| !lane.is_held && lane.sent < lane.waiting.len().min(lane.window);
+        let lanes = self.rooms.iter().filter(|(_, lane)| may_send(lane));
+        let mut rooms: Vec<(u64, String)> = lanes.map(|(room, lane)| (lane.served, room.clone())).collect();
+        rooms.sort_unstable();
+        rooms.iter().for_each(|(_, room)| self.flush(room, out));
     }
 
     fn answered(&mut self, reference: &str) -> Option<Unanswered> {
@@ -287,6 +294,7 @@ impl Lanes {
             let Some(outgoing) = lane.waiting.get(lane.sent) else { return };
             lane.sent += 1;
             self.refs += 1;
+            lane.served = self.refs;
             let reference = format!("m{}", self.refs);
             out.push(&Referenced { kind: "send", reference: &reference, frame: &outgoing.frame });
             self.unanswered.push_back(Unanswered {

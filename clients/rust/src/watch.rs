@@ -60,7 +60,7 @@ impl KeyChange {
     }
 }
 
-/// Changes of keys with a prefix. They are read when they are asked for. Dropping it ends it.
+/// Changes of keys with a prefix. They are read when they are asked for. Dropping it ends it, as does [`crate::Client::close`].
 pub struct Watch {
     http: Arc<Http>,
     prefix: String,
@@ -121,13 +121,20 @@ impl Watch {
         self.connection.subscribe()
     }
 
-    /// The next event; `None` behind an error. May be dropped and called again.
+    /// The next event; `None` behind an error, and once the client is closed. May be dropped and called again.
     ///
     /// # Errors
     /// The server's final refusal; it is the last event.
     pub async fn next(&mut self) -> Option<Result<KeyEvent, Error>> {
         while !self.is_over {
-            let error = match self.progress().await {
+            let http = Arc::clone(&self.http);
+            let Ok(progressed) = http.until_closed(self.progress()).await else {
+                self.is_over = true;
+                self.body = None;
+                self.opening.abort_all();
+                break;
+            };
+            let error = match progressed {
                 Ok(Some(event)) => return Some(Ok(event)),
                 Ok(None) => continue,
                 Err(error) => self.http.heed_renewal(error, self.token.as_deref()),

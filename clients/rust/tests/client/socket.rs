@@ -308,11 +308,12 @@ async fn a_refused_handshake_is_repeated_no_sooner_than_it_says() {
 #[tokio::test]
 async fn a_user_who_is_no_header_is_told_at_once() {
     let options = Options { user: Some("ada\r\nAuthorization: x".into()), ..quick() };
-    let (client, requests) = answering(options, vec![None]).await;
+    assert_eq!(Client::new("http://127.0.0.1:1", options.clone()).unwrap_err().code, "invalid");
+    let client = Client::of("http://127.0.0.1:1".parse().unwrap(), options);
     let error = within(client.room("r").send("text")).await.unwrap_err();
     assert!(error.detail.contains("hubbub-user: must be printable ASCII"), "{error}");
+    assert_eq!((error.code.as_str(), error.retryable), ("invalid", false));
     assert_eq!(within(client.queue("q").state()).await.unwrap_err().code, "invalid");
-    assert!(requests.lock().is_empty());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bytes::Bytes;
 use hubbub_client::{Client, Error, Problem, Request};
 use hyper::body::Incoming;
@@ -59,19 +59,8 @@ async fn patient<T>(
     timeout(longest.saturating_sub(silence), answer).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// The result of `work`, or an error after `timeout`.
-pub(crate) async fn in_time<T, E>(
-    timeout: Duration,
-    work: impl Future<Output = Result<T, E>>,
-) -> anyhow::Result<T>
-where
-    anyhow::Error: From<E>,
-{
-    Ok(tokio::time::timeout(timeout, work).await.context(LATE)??)
-}
-
 /// What is said of some causes in the place of their own words.
-const ADVICE: [(&str, &str); 4] = [
+const ADVICE: [(&str, &str); 5] = [
     ("is it running?", "is it running? (hubbub serve, --server)"),
     ("invalid HTTP version parsed", "the answer is no HTTP; this port may speak TLS: try https://"),
     // What the same server does to a WebSocket.
@@ -79,6 +68,7 @@ const ADVICE: [(&str, &str); 4] = [
         "closed the connection during the handshake",
         "closed the connection during the handshake; if this port speaks TLS, use https://",
     ),
+    ("invalid peer certificate: UnknownIssuer", "its authority is none of those"),
     (
         "Other(OtherError(CaUsedAsEndEntity))",
         "it says that it is an authority's; make one for the server with basicConstraints=CA:FALSE",
@@ -103,10 +93,10 @@ pub(super) fn failed_at(path: &str, error: &Error) -> anyhow::Error {
     match error.status {
         0 => anyhow!(advised(&error.to_string())),
         // A proxy's error in JSON says more than that it is none of Hubbub's.
-        status if error.is("unexpected") && (status < 400 || !is_json(&error.content_type)) => {
-            no_json(path, status, &error.content_type)
-        }
-        _ => refused(error),
+        status => match &error.content_type {
+            Some(kind) if status < 400 || !is_json(kind) => no_json(path, status, kind),
+            _ => refused(error),
+        },
     }
 }
 
@@ -257,7 +247,11 @@ pub(super) fn json(path: &str, answer: hubbub_client::Answer) -> anyhow::Result<
 /// Names what tells a wrong address from a proxy's error.
 fn no_json(path: &str, status: u16, kind: &str) -> anyhow::Error {
     let kind = if kind.is_empty() { "no content type" } else { kind };
-    anyhow!("{path} was not answered with JSON (status {status}, {kind}); is it a Hubbub server? (--server)")
+    let what = match status {
+        502..=504 => "the proxy there reaches no server",
+        _ => "is it a Hubbub server? (--server)",
+    };
+    anyhow!("{path} was not answered with JSON (status {status}, {kind}); {what}")
 }
 
 #[cfg(test)]
@@ -288,7 +282,7 @@ mod tests {
     #[test]
     fn an_error_of_a_proxy_is_told_in_its_words() {
         let told = |status, content_type: &str| {
-            let (code, content_type) = ("unexpected".into(), content_type.into());
+            let (code, content_type) = ("unexpected".into(), Some(content_type.into()));
             let detail = r#"{"message":"the quota is used up"}"#.into();
             failed_at(
                 "/v1/rooms",

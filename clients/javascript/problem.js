@@ -1,0 +1,19 @@
+/** What a refusal says, whoever it is of. */
+
+/** Codes of answers that are not the server's, such as a proxy's, or have no body, as those to `HEAD`. */
+const CODES = new Map([
+  [401, "unauthorized"], [403, "forbidden"], [404, "not_found"], [408, "request_timeout"], [429, "too_many_requests"],
+  [501, "not_supported"],
+]);
+
+/** Whether a status alone says that the same may succeed later. */
+const isRetryable = (status) => status === 408 || status === 429 || (status >= 500 && status !== 501);
+
+/** The problem that a refusal with this status and body is. */
+export function problemOf(status, text) {
+  const detail = text.slice(0, 200) || `the server answered ${status}`;
+  const base = { code: CODES.get(status) ?? "unexpected", detail, retryable: isRetryable(status) };
+  let problem;
+  try { problem = JSON.parse(text); } catch { /* a proxy's words */ }
+  return typeof problem?.code === "string" ? { ...base, detail: undefined, ...problem, status } : { ...base, status };
+}

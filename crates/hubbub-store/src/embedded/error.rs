@@ -10,7 +10,7 @@ use crate::embedded::file::FileError;
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process has it open.
-    #[error("data directory {} is in use by {owner}; stop that one first or choose another with --data", path.display())]
+    #[error("data directory {} is in use by {owner}; stop that one first, or name another", path.display())]
     Locked {
         /// The data directory.
         path: PathBuf,
@@ -19,7 +19,7 @@ pub enum OpenError {
     },
     /// It holds files of something else, and nothing of ours.
     #[error(
-        "{} holds files that are not Hubbub's, such as {file}; name a directory that is empty or missing with --data",
+        "{} holds files that are not Hubbub's, such as {file}; name a directory that is empty or missing",
         path.display()
     )]
     Foreign {

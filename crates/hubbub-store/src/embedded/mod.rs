@@ -40,11 +40,11 @@ mod view;
 mod writer;
 
 pub use backup::{RestoreError, file_crc32c, restore};
-pub use disk::data_dir::{BACKUP_LIST, is_ours};
+pub use disk::data_dir::{BACKUP_LIST, is_ours, make as make_dir};
 pub use engine::Engine;
 pub use error::{MaintainError, OpenError};
 pub use file::FileError;
 pub use options::{BroadcastOptions, Durability, EngineOptions, MergeOptions};
 pub use rooms::Hidden;
-pub use service::Embedded;
+pub use service::{Embedded, READS_AT_ONCE};
 pub use verify::{DataFault, Verified, verify};

@@ -40,6 +40,9 @@ const END_EVERY: Duration = Duration::from_millis(250);
 /// Searches for ids at a time.
 const SEARCHES: usize = 1;
 
+/// Reads at a time that may wait for the disk, each on a thread of the runtime's that may block. Others wait for their turn.
+pub const READS_AT_ONCE: usize = 28;
+
 /// The embedded store: an [`Engine`] with a data directory of its own and threads that do its background work.
 #[derive(Debug)]
 pub struct Embedded {
@@ -48,6 +51,8 @@ pub struct Embedded {
     lock: Mutex<Option<DirLock>>,
     /// One search for an id at a time: it may read all of a room that is not sealed yet.
     searches: Arc<Semaphore>,
+    /// Held by reads on threads: one whose caller goes away before its turn is never begun.
+    reads: Arc<Semaphore>,
     /// Whether background work is done after every batch, by the thread that brought it.
     in_line: bool,
 }
@@ -61,6 +66,7 @@ impl Embedded {
             workers: Mutex::default(),
             lock: Mutex::default(),
             searches: Arc::new(Semaphore::new(SEARCHES)),
+            reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
             in_line: true,
         };
         store.work_in_line();
@@ -101,7 +107,8 @@ impl Embedded {
         let engine = Arc::new(Engine::open(options, disk, clock, random)?);
         let lock = Mutex::new(Some(lock));
         let searches = Arc::new(Semaphore::new(SEARCHES));
-        let store = Self { engine, workers: Mutex::default(), lock, searches, in_line: false };
+        let reads = Arc::new(Semaphore::new(READS_AT_ONCE));
+        let store = Self { engine, workers: Mutex::default(), lock, searches, reads, in_line: false };
         for (name, step, every) in WORK {
             let engine = Arc::clone(&store.engine);
             let body = move || essential::run(Essential::writer(name), || work(&engine, name, step, every));
@@ -125,14 +132,23 @@ impl Embedded {
         }
     }
 
+    /// Runs a read on a thread that may block, once fewer than [`READS_AT_ONCE`] run there.
     pub(super) fn blocking<T, F>(&self, read: F) -> Read<'_, T>
     where
         T: Send + 'static,
         F: FnOnce(&Engine) -> Result<T, ReadError> + Send + 'static,
     {
-        let engine = Arc::clone(&self.engine);
+        let (engine, reads) = (Arc::clone(&self.engine), Arc::clone(&self.reads));
         Box::pin(async move {
-            let answer = tokio::task::spawn_blocking(move || read(&engine)).await;
+            // Before the thread is asked for, as what waits for one cannot be taken back; and held by the read itself, which
+            // goes on when nobody waits for it any more.
+            let permit = reads.acquire_owned().await;
+            let read = move || {
+                let answer = read(&engine);
+                drop(permit);
+                answer
+            };
+            let answer = tokio::task::spawn_blocking(read).await;
             answer.unwrap_or_else(|_| {
                 Err(ReadError::Unavailable { reason: "the reading task ended early".into() })
             })

@@ -94,12 +94,31 @@ impl Shared {
         let reserve = self.options.reserve_bytes;
         // A disk that cannot say how much is free is found full when a write fails.
         let free = self.disk.free_bytes().ok()?;
-        (free < reserve).then(|| format!("{free} bytes are free, {reserve} are kept in reserve"))
+        (free < reserve).then(|| {
+            format!("{free} bytes are free, {reserve} are kept in reserve (store.embedded.disk_reserve)")
+        })
+    }
+
+    /// Says so if there is no space for one more slot beside the reserve.
+    pub(crate) fn little_space(&self) -> Option<String> {
+        let (reserve, slot) = (self.options.reserve_bytes, self.options.slot_bytes);
+        let free = self.disk.free_bytes().ok()?;
+        (free < reserve.saturating_add(slot)).then(|| {
+            format!(
+                "little space on the disk: {free} bytes are free, and with less than {reserve} \
+                 (store.embedded.disk_reserve) nothing is stored; free some, or lower that"
+            )
+        })
     }
 
     /// Bytes that a merge may write: the reserve is for seals and deletion.
     pub(crate) fn bytes_for_merges(&self) -> u64 {
         self.disk.free_bytes().map_or(u64::MAX, |free| free.saturating_sub(self.options.reserve_bytes))
+    }
+
+    /// Bytes that may be written where that ends in fewer on the disk.
+    pub(crate) fn bytes_for_deletion(&self) -> u64 {
+        self.disk.free_bytes().unwrap_or(u64::MAX)
     }
 
     /// Says so while nothing may be removed or overwritten, not even in a slot that is free by the manifest that was read.

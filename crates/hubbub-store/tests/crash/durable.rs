@@ -75,7 +75,8 @@ fn what_a_start_shows_after_a_failed_sync_is_durable() {
 #[test]
 fn what_a_start_reads_wrong_is_not_written() {
     let mut refused = 0;
-    for read in 2..10 {
+    // The first three find the journal: the header of its first block, the rest of that, the rest of the slot.
+    for read in 4..12 {
         let bench = Bench::new(options());
         let engine = bench.open();
         (0..5).for_each(|id| drop(send(&engine, id).unwrap()));

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use hubbub_core::backup::BackupError;
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::kv::Condition;
 use hubbub_core::store::{ApplyError, Cursor, HistoryQuery, StoreHealth};
-use hubbub_core::{KvOp, Op, OpBatch, Outcome, Refusal, Timestamp};
+use hubbub_core::{Outcome, Refusal, Timestamp};
 use hubbub_store::embedded::disk::Disk;
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Durability, Engine, EngineOptions, MergeOptions, OpenError};
 
 use crate::model::{Sent, batch};
 
-const SLOT_BYTES: u64 = 16 * 1024;
+pub(crate) const SLOT_BYTES: u64 = 16 * 1024;
 
 pub(crate) fn options() -> EngineOptions {
     EngineOptions { slot_bytes: SLOT_BYTES, reserve_bytes: 0, ..EngineOptions::default() }
@@ -69,7 +68,7 @@ pub(crate) fn ids(range: std::ops::Range<u64>) -> Vec<String> {
 }
 
 /// Sends until refused; how many were taken.
-fn fill(engine: &Engine, from: u64) -> (u64, ApplyError) {
+pub(crate) fn fill(engine: &Engine, from: u64) -> (u64, ApplyError) {
     (from..).find_map(|id| send(engine, id).err().map(|error| (id, error))).unwrap()
 }
 
@@ -183,40 +182,6 @@ fn a_start_on_a_full_disk_removes_what_is_unfinished() {
         assert!(bench.disk.open(path).is_err(), "{path}");
     }
     send(&engine, 0).unwrap();
-}
-
-/// A merge that has no space for what it writes is not begun, and begun when there is.
-#[test]
-fn merges_leave_the_reserve_alone() {
-    let merge = MergeOptions { segments_max: 2, fan_in: 2, ..MergeOptions::default() };
-    let reserve = 1_000_000;
-    let bench = Bench::new(EngineOptions { merge, reserve_bytes: reserve, ..options() });
-    let engine = bench.open();
-    for sealed in 0..4 {
-        (sealed * 8..sealed * 8 + 8).for_each(|id| drop(send(&engine, id).unwrap()));
-        let key = sealed.to_string();
-        let mut put = OpBatch::default();
-        for round in 0..3 {
-            let (key, value) = (format!("{key}{round}"), vec![7; 900]);
-            let (key, value) = (key.as_bytes(), &*value);
-            put.push(&Op::Kv(KvOp::Put { key, value, ttl_ms: None, condition: Condition::Always }));
-            engine.apply(&put).unwrap();
-            engine.begin_backup("seal").unwrap();
-            engine.end_backup("seal");
-        }
-    }
-    let files = |dir: &str| {
-        let mut names = bench.disk.list(dir).unwrap();
-        names.sort_unstable();
-        names
-    };
-    let before = (files("segments"), files("kv"));
-    bench.disk.set_bytes_max(Some(bench.disk.bytes() + reserve + 300));
-    while engine.merge_step().unwrap() {}
-    assert_eq!((files("segments"), files("kv")), before);
-    bench.disk.set_bytes_max(Some(bench.disk.bytes() + reserve + 100_000));
-    while engine.merge_step().unwrap() {}
-    assert!(files("segments").len() < before.0.len() && files("kv").len() < before.1.len());
 }
 
 /// What cannot be named any more is not written, again and again, until the disk is full.

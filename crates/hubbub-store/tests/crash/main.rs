@@ -27,6 +27,8 @@ mod faults;
 mod model;
 mod people;
 mod run;
+mod space;
+mod starts;
 mod subsystems;
 
 use std::cell::Cell;

@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use hubbub_core::Clock;
 use hubbub_core::backup::BackupFile;
 use hubbub_core::invariant::saturate;
+use hubbub_core::text::counted;
 use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
 use serde::Deserialize;
@@ -341,8 +342,11 @@ fn report(
         let (fetched_bytes, linked_bytes) = (size(fetched.1), size(linked.1));
         let (fetched, linked) = (fetched.0, linked.0);
         format!(
-            "{target}: {messages} messages; fetched {fetched} files ({fetched_bytes}), \
-             linked {linked} ({linked_bytes}) from the previous backup, removed {removed} older backups\n"
+            "{target}: {}; fetched {} ({fetched_bytes}), linked {linked} ({linked_bytes}) from the previous backup, \
+             removed {}\n",
+            counted(messages, "message"),
+            counted(fetched, "file"),
+            counted(removed, "older backup")
         )
     })
 }

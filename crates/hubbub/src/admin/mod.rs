@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use hubbub_store::embedded::make_dir;
 
 use crate::config::is_postgres;
 use crate::output::UsageError;
@@ -37,12 +38,10 @@ fn lock_directory(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
     }
 }
 
-/// Makes a directory, and whatever leads to it, that only the owner may look into: messages are in it. One that is there stays as
-/// it is.
+/// Makes a directory, and whatever leads to it, durably, that only the owner may look into: messages are in it. One that is there
+/// stays as it is.
 fn make_private(dir: &Path) -> anyhow::Result<()> {
-    let above = dir.parent().map_or(Ok(()), fs::create_dir_all);
-    let made = above.and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(dir));
-    made.with_context(|| format!("creating {}", dir.display()))
+    make_dir(dir).with_context(|| format!("creating {}", dir.display()))
 }
 
 /// Makes a directory `within` another, and what leads to it from there, which those may look into who may look into that.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use hubbub_core::text::counted;
 use hubbub_store::embedded::{self, RestoreError};
 use serde_json::json;
 
@@ -35,8 +36,9 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
             show(args.json, &shown, |_| {
                 let (backup, data) = (backup.display(), data.display());
                 format!(
-                    "restored {messages} messages as of {created_at} from {backup} to {data}, \
-                     with the new epoch {epoch}\n"
+                    "restored {} as of {created_at} from {backup} to {data}, \
+                     with the new epoch {epoch}\n",
+                    counted(messages, "message")
                 )
             })
         }
@@ -48,6 +50,9 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
 fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
     if let Some(listing) = Listing::read(dir)? {
         return Ok((dir.to_owned(), listing));
+    }
+    if let Err(error) = fs::read_dir(dir) {
+        return Err(DamagedError(format!("reading {}: {error}", dir.display())).into());
     }
     let newest = newest(dir)?.with_context(|| format!("{} is not a backup and holds none", dir.display()))?;
     let listing = Listing::read(&newest)?;

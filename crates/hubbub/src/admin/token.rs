@@ -4,15 +4,15 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use hubbub_core::Clock;
 use hubbub_core::invariant::saturate;
-use hubbub_gateway::auth::{Claims, GrantsText, OneOrMany, mint, unverified};
+use hubbub_core::{Clock, Timestamp};
+use hubbub_gateway::auth::{Claims, GrantsText, KEY_PREFIX, OneOrMany, mint, unverified};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{GrantArgs, InspectArgs, MintArgs, ServeArgs, TokenAction};
 use crate::client::session::make_id;
 use crate::config::{self, Config, ConfigError, Environment};
-use crate::output::print;
+use crate::output::{json_line, print};
 use crate::system::SystemClock;
 
 pub(crate) fn run(action: &TokenAction) -> anyhow::Result<()> {
@@ -91,6 +91,16 @@ fn grants(args: &GrantArgs) -> anyhow::Result<GrantsText> {
     })
 }
 
+/// The times of a token for people.
+fn times(claims: &Value) -> String {
+    let names = [("iat", "issued"), ("nbf", "valid from"), ("exp", "expires")];
+    let line = |(claim, name): (&str, &str)| {
+        let time = Timestamp::from_epoch_seconds(claims.get(claim)?.as_f64()?)?;
+        Some(format!("{name} {time}\n"))
+    };
+    names.into_iter().filter_map(line).collect()
+}
+
 fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let mut token = String::new();
     match args.file.as_deref().filter(|file| *file != Path::new("-")) {
@@ -100,9 +110,16 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
         None => drop(std::io::stdin().read_to_string(&mut token).context("reading standard input")?),
     }
     let token = token.trim();
+    if token.starts_with(KEY_PREFIX) {
+        return print("an API key: only its server knows what it may (hubbub key list)\n");
+    }
     let config = load(args.config.as_deref())?;
-    let (header, claims): (Value, Value) = unverified(token).map_err(|error| anyhow!(error))?;
-    print(format!("{header:#}\n{claims:#}\n"))?;
+    let place =
+        || args.file.as_deref().map_or("standard input".to_owned(), |file| file.display().to_string());
+    let (header, claims): (Value, Value) =
+        unverified(token).map_err(|error| anyhow!("{}: {error}", place()))?;
+    print(json_line(&format!("{header:#}\n{claims:#}\n")))?;
+    print(times(&claims))?;
     let Some(verifier) = config.verifier().map_err(|error| anyhow!(error))? else {
         bail!(
             "this configuration has no keys to verify it with; set auth.secret, auth.public_key or auth.jwks"

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use hubbub_core::text::counted;
 use hubbub_store::embedded::{self, DataFault, Verified, file_crc32c};
 use serde_json::json;
 
@@ -54,15 +55,19 @@ pub(super) fn report(
         show(is_json, &shown, |_| {
             let (dir, bytes) = (dir.display(), size(*bytes));
             format!(
-                "{dir}: nothing is damaged; {messages} messages ({unsealed} in the journal, deleted ones too) of \
-                 {rooms} rooms, {keys} keys, {segments} segments of {bytes}, epoch {epoch}\n",
+                "{dir}: nothing is damaged; {} ({unsealed} in the journal, deleted ones too) of {}, {}, {} of {bytes}, \
+                 epoch {epoch}\n",
+                counted(messages, "message"),
+                counted(rooms, "room"),
+                counted(keys, "key"),
+                counted(segments, "segment"),
             )
         })?;
     }
     if faults.is_empty() {
         return Ok(());
     }
-    let text = format!("{} is damaged ({} faults); restore a backup", dir.display(), faults.len());
+    let text = format!("{} is damaged ({}); restore a backup", dir.display(), counted(faults.len(), "fault"));
     Err(DamagedError(text).into())
 }
 

@@ -144,7 +144,7 @@ impl Engine {
                 keys: catalog.keys.clone(),
                 queues: queues.named,
                 there_by: catalog.there_by.clone(),
-                // That of the last seal: with the present time, two backups of the same would differ.
+                // That of the last manifest: with the present time, two backups of the same would differ.
                 proven: catalog.proven,
                 rooms: rooms.into_bytes(),
                 ..*catalog

@@ -131,7 +131,7 @@ pub(crate) fn is_of_new(name: &OsStr) -> bool {
 
 /// Makes a directory and whatever leads to it, so that a power cut does not take them back. Only the owner may look into the
 /// directory: messages and keys are in it.
-pub(crate) fn make(dir: &Path) -> io::Result<()> {
+pub fn make(dir: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
     dir.parent().map_or(Ok(()), fs::create_dir_all)?;
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

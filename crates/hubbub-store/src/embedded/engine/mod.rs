@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap, StoreFigures, StoreHealth};
-use hubbub_core::{Clock, OpBatch, Outcome, RandomSource};
+use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, Timestamp};
 use parking_lot::Mutex;
 
 use crate::embedded::backup::Backups;
@@ -32,6 +32,9 @@ use crate::embedded::writer::Writer;
 const CAP_FAST: BatchCap = BatchCap { ops: 2_000, bytes: 512 * 1024 };
 const CAP_SLOW: BatchCap = BatchCap { ops: 8_192, bytes: 4 * 1024 * 1024 };
 
+/// Without batches the proven time is recorded as often as this.
+const TIME_EVERY: Duration = Duration::from_secs(600);
+
 /// Longest time one batch is held back when seals are behind.
 const DELAY_MAX: Duration = Duration::from_millis(50);
 
@@ -41,6 +44,8 @@ pub struct Engine {
     pub(crate) shared: Shared,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) backups: Backups,
+    /// When the proven time is recorded next if nothing else does so, on the monotonic clock.
+    record_time_at: Mutex<Duration>,
 }
 
 impl Engine {
@@ -56,12 +61,20 @@ impl Engine {
     ) -> Result<Self, OpenError> {
         let (shared, mut writer) = recovery::open(options, disk, clock, random)?;
         shared.status.set_trouble(shared.reserve_is_touched().map(StoreHealth::DiskFull));
+        if let Some(warning) = shared.little_space() {
+            tracing::warn!("{warning}");
+        }
         // What became too old meanwhile is not in sight for a moment either.
         if let Err(error) = shared.hide_expired(shared.retentions(), |expired| writer.hide(&shared, expired))
         {
             tracing::warn!("hiding what is too old failed and is tried again: {error}");
         }
-        Ok(Self { shared, writer: Mutex::new(writer), backups: Backups::default() })
+        Ok(Self {
+            shared,
+            writer: Mutex::new(writer),
+            backups: Backups::default(),
+            record_time_at: Mutex::default(),
+        })
     }
 
     /// Makes a batch durable; see [`hubbub_core::Store::apply`].
@@ -182,15 +195,16 @@ impl Engine {
         writer.place.tail.messages() > 0 && age > part && writer.next_slot(&self.shared).is_ok()
     }
 
-    /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else runs of keys, else
-    /// builds a new filter. Says whether there was anything to do. Also releases backups that nobody reads any more.
+    /// Hides and drops what is too old, else merges small segments where there are too many, else runs of keys, else removes what is
+    /// hidden from a segment, else builds a new filter. Says whether there was anything to do. Also releases backups that nobody
+    /// reads any more.
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
         let shared = &self.shared;
         self.backups.forget_unused(shared.clock.monotonic());
         Ok(shared.expire(|expired| self.writer.lock().hide(shared, expired))?
-            || shared.scrub_one()?
             || shared.merge_one()?
             || shared.merge_keys()?
+            || shared.scrub_one()?
             || shared.rebuild_filter()?)
     }
 
@@ -200,15 +214,36 @@ impl Engine {
         self.shared.count_some()
     }
 
-    /// Records where the journal ends if that is not recorded and nothing was written for a moment. Never says that
-    /// there is more to do.
+    /// Records where the journal ends if that is not recorded and nothing was written for a moment, and the proven time if
+    /// neither journal nor manifest have a recent one. Never says that there is more to do.
     pub fn record_end_step(&self) -> Result<bool, MaintainError> {
         // Whoever has the lock is writing.
-        let Some(end) = self.writer.try_lock().map(|writer| writer.end) else { return Ok(false) };
-        if self.shared.end.is_due(end, self.shared.clock.monotonic()) {
+        let Some((end, of_journal)) = self.writer.try_lock().map(|writer| (writer.end, writer.proven)) else {
+            return Ok(false);
+        };
+        let now = self.shared.clock.monotonic();
+        if self.shared.end.is_due(end, now) {
             self.record(end)?;
         }
+        self.record_time(of_journal, now)?;
         Ok(false)
+    }
+
+    /// Writes the proven time down in the manifest where nothing else does, so that a start after a long time without batches takes
+    /// that for no time out of service. An attempt that fails is made again as late as one that does not.
+    fn record_time(&self, of_journal: Option<i64>, now: Duration) -> Result<(), MaintainError> {
+        let mut next = self.record_time_at.lock();
+        if now < *next || self.shared.status.is_failed() || self.shared.keeps_all().is_some() {
+            return Ok(());
+        }
+        *next = now.saturating_add(TIME_EVERY);
+        let of_manifest = self.shared.catalog.lock().proven.map(Timestamp::as_micros);
+        let proven = self.shared.clock.proven().as_micros();
+        let is_recent = |time: i64| Duration::from_micros(proven.abs_diff(time)) < TIME_EVERY / 2;
+        if of_journal.into_iter().chain(of_manifest).any(is_recent) {
+            return Ok(());
+        }
+        self.shared.change_manifest(|_| {})
     }
 
     /// Records where the journal ends now, so that the next start knows what must be there.
@@ -250,16 +285,21 @@ impl Engine {
     }
 
     /// Lets go of the data in order: the journal is synced and its end recorded, so that the next start knows what must
-    /// be there. Nothing acknowledged depends on it, except under [`Durability::Os`], where it makes the end a clean one.
+    /// be there, and so is the time. Nothing acknowledged depends on it, except under [`Durability::Os`], where it makes the end a
+    /// clean one.
     pub fn close(&self) -> Result<(), MaintainError> {
         let writer = self.writer.lock();
         if self.shared.status.is_failed() {
             return Ok(());
         }
         self.record(writer.end)?;
-        if self.shared.options.durability == Durability::Os {
-            self.shared.change_manifest(|manifest| manifest.unsynced = false)?;
+        // With the time, for a start that comes soon.
+        match self.shared.change_manifest(|manifest| manifest.unsynced = false) {
+            Err(error) if self.shared.options.durability == Durability::Fsync => {
+                tracing::warn!("recording the time of this stop failed: {error}");
+                Ok(())
+            }
+            changed => changed,
         }
-        Ok(())
     }
 }

@@ -225,3 +225,19 @@ fn a_seal_that_hangs_is_told_of() {
     while engine.seal_step().unwrap() {}
     assert_eq!(engine.health(), StoreHealth::Up);
 }
+
+#[test]
+fn a_small_disk_is_told_before_it_is_full() {
+    let sim = SimDisk::new();
+    let options = || EngineOptions { reserve_bytes: 1 << 20, ..options() };
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let open =
+        || Engine::open(options(), Arc::new(sim.clone()), clock.clone(), &SeededRandom::new(5)).unwrap();
+    assert_eq!(open().shared.little_space(), None);
+    // Space for the reserve, and a part of a slot.
+    sim.set_bytes_max(Some(sim.bytes() + (1 << 20) + 8 * 1024));
+    let engine = open();
+    assert_eq!(engine.health(), StoreHealth::Up);
+    let warning = engine.shared.little_space().unwrap();
+    assert!(warning.contains("store.embedded.disk_reserve") && warning.contains("1048576"), "{warning}");
+}

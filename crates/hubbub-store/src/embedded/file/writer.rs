@@ -59,9 +59,21 @@ impl FileWriter {
         Ok(DataFile { kind: self.kind, number: self.number, file: self.output.into_file(), bytes, crc32c })
     }
 
-    /// Gives up and removes what was written.
-    pub(crate) fn discard(self) -> io::Result<()> {
-        self.disk.remove(&self.kind.unfinished_path(self.number))
+    /// What there is of it until it has its name.
+    fn unfinished(&self) -> Unfinished {
+        Unfinished { disk: Arc::clone(&self.disk), path: self.kind.unfinished_path(self.number) }
+    }
+}
+
+/// A file that does not have its name yet.
+struct Unfinished {
+    disk: Arc<dyn Disk>,
+    path: String,
+}
+
+impl Unfinished {
+    fn remove(&self) -> io::Result<()> {
+        self.disk.remove(&self.path)
     }
 }
 
@@ -70,8 +82,8 @@ pub(crate) trait SortedFileWriter {
     fn items(&self) -> u64;
     /// Writes the indexes and makes the file durable under its name.
     fn finish(self) -> io::Result<()>;
-    /// Gives up and removes what was written.
-    fn discard(self) -> io::Result<()>;
+    /// The file that is being written.
+    fn file(&self) -> &FileWriter;
 }
 
 /// Writes a file with what `fill` adds, whole or not at all. `false`, and no file, when that is nothing.
@@ -81,17 +93,18 @@ pub(crate) fn write_sorted<W: SortedFileWriter>(
     fill: impl FnOnce(&mut W) -> Result<(), MaintainError>,
 ) -> Result<bool, MaintainError> {
     let mut writer = writer.doing("making", path)?;
-    if let Err(error) = fill(&mut writer) {
-        // Only to give the space back at once; the next attempt writes the same file.
-        let _ = writer.discard();
-        return Err(error);
-    }
-    if writer.items() == 0 {
-        writer.discard().doing("removing", path)?;
+    let unfinished = writer.file().unfinished();
+    let filled = fill(&mut writer);
+    if filled.is_ok() && writer.items() == 0 {
+        unfinished.remove().doing("removing", path)?;
         return Ok(false);
     }
-    writer.finish().doing("finishing", path)?;
-    Ok(true)
+    let finished = filled.and_then(|()| writer.finish().doing("finishing", path));
+    if finished.is_err() {
+        // Its space may be what the next attempt, which writes the same file, is missing. There is none where the file has its name.
+        let _ = unfinished.remove();
+    }
+    finished.map(|()| true)
 }
 
 /// That a caller broke a rule of the format.

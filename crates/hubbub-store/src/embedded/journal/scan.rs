@@ -8,9 +8,10 @@ use std::cmp::Ordering;
 use super::block::{self, BlockHeader, HEADER_BYTES};
 use super::end::JournalEnd;
 use super::slot::Slot;
-use super::slot_path;
+use super::{JOURNAL_DIR, slot_path};
 use crate::embedded::error::OpenError;
 use crate::embedded::file::cursor::index;
+use crate::embedded::rooms::Position;
 
 /// What stands in one slot.
 #[derive(Debug)]
@@ -37,6 +38,11 @@ pub(crate) struct JournalScan {
     has_stray: bool,
 }
 
+/// Whether a slot that begins with `bytes` has a journal that is applied.
+pub(crate) fn begins_applied(bytes: &[u8], applied: u64, seed: u32) -> bool {
+    block::read(bytes, seed).is_some_and(|(first, _)| first.batch == 1 && first.journal <= applied)
+}
+
 pub(crate) fn scan(slot: Slot, bytes: &[u8], applied: u64, seed: u32) -> SlotScan {
     let Some((first, _)) = block::read(bytes, seed).filter(|(header, _)| header.batch == 1) else {
         let stray = find_block(bytes, 0, seed, |header| header.journal > applied);
@@ -56,6 +62,10 @@ pub(crate) fn scan(slot: Slot, bytes: &[u8], applied: u64, seed: u32) -> SlotSca
     SlotScan::Journal(JournalScan { slot, first, blocks, batches, end: end as u64, has_stray })
 }
 
+/// A search for a block computes checksums over so many times the bytes of the slot at most, then it is given up: anybody can store
+/// values that read like headers of long blocks, each of which costs a checksum over the rest of the slot.
+const SEARCH_TIMES: usize = 4;
+
 /// The first valid block at or behind `from` that is wanted.
 fn find_block(
     bytes: &[u8],
@@ -64,15 +74,19 @@ fn find_block(
     wanted: impl Fn(&BlockHeader) -> bool,
 ) -> Option<(u64, BlockHeader)> {
     let mut at = from;
+    let mut left = bytes.len().saturating_mul(SEARCH_TIMES);
     loop {
         let rest = bytes.get(at..)?;
         let found = rest.iter().position(|byte| *byte == block::MAGIC[0])?;
         at += found;
         let rest = bytes.get(at..)?;
-        if block::peek(rest).is_some_and(|(header, _)| wanted(&header))
-            && let Some((header, _)) = block::read(rest, seed)
+        if let Some((_, length)) = block::peek(rest).filter(|(header, _)| wanted(header))
+            && length <= rest.len()
         {
-            return Some((at as u64, header));
+            left = left.checked_sub(length)?;
+            if let Some((header, _)) = block::read(rest, seed) {
+                return Some((at as u64, header));
+            }
         }
         at += 1;
     }
@@ -189,6 +203,27 @@ impl Chain {
         Err(OpenError::damaged(slot_path(recorded.slot), recorded.offset, what))
     }
 
+    /// Refuses when a checkpoint goes up to a batch that is not in the chain. Whatever it has was durable, unless something
+    /// written without waiting for the disk may be lost.
+    pub(crate) fn must_hold(&self, checkpoints: [Position; 2], applied: u64) -> Result<(), OpenError> {
+        checkpoints.into_iter().try_for_each(|at| self.must_go_to(at, applied))
+    }
+
+    fn must_go_to(&self, at: Position, applied: u64) -> Result<(), OpenError> {
+        let Position { journal: number, batch } = at;
+        // The highest number stands for all of a journal that a start gave up.
+        if number <= applied || batch == u32::MAX {
+            return Ok(());
+        }
+        let what =
+            format!("batch {batch} of journal {number} is missing, but its changes are in the manifest");
+        match self.unsealed.iter().find(|journal| journal.number() == number) {
+            Some(journal) if journal.batches >= batch => Ok(()),
+            Some(journal) => Err(OpenError::damaged(journal.slot.path(), journal.end, what)),
+            None => Err(OpenError::damaged(JOURNAL_DIR, 0, what)),
+        }
+    }
+
     /// Keeps what counts of the links, newest first, or refuses.
     fn keep(&mut self, mut links: Vec<Link>) -> Result<(), OpenError> {
         while let Some((mut journal, counts)) = links.pop() {
@@ -229,4 +264,49 @@ fn must_hold(found: &[JournalScan], recorded: &JournalEnd, applied: u64) -> Resu
         return Err(OpenError::damaged(journal.slot.path(), journal.end, what));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u32 = 3;
+
+    fn block(journal: u64) -> Vec<u8> {
+        let header = BlockHeader {
+            journal,
+            batch: 1,
+            prior_journal: 0,
+            prior_batches: 0,
+            records: 0,
+            unsynced: false,
+        };
+        let mut block = Vec::new();
+        block::begin(&mut block);
+        block.extend_from_slice(b"records");
+        block::finish(&mut block, &header, SEED).unwrap();
+        block
+    }
+
+    /// The header of a block that would end where the others do, `bytes` further on.
+    fn forged(bytes: usize) -> Vec<u8> {
+        let mut header = block(9)[..HEADER_BYTES].to_vec();
+        let length = u32::try_from(bytes - HEADER_BYTES).unwrap();
+        header[12..16].copy_from_slice(&length.to_le_bytes());
+        header
+    }
+
+    #[test]
+    fn forged_headers_do_not_make_a_search_long() {
+        const BYTES: usize = 64 * 1024;
+        for (count, is_found) in [(3, true), (1_000, false)] {
+            let mut bytes = Vec::new();
+            (0..count).for_each(|_| bytes.extend(forged(BYTES - bytes.len())));
+            let at = bytes.len();
+            bytes.extend(block(9));
+            bytes.resize(BYTES, 0);
+            let found = find_block(&bytes, 0, SEED, |header| header.journal > 5);
+            assert_eq!(found.map(|(at, _)| at), is_found.then_some(at as u64), "{count}");
+        }
+    }
 }

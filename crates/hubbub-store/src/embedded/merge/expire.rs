@@ -4,8 +4,7 @@
 //! ([`Writer::hide`](crate::embedded::writer::Writer::hide)): its ids may be used anew from then on, so no later start, whatever its
 //! clock and settings say, may show it again.
 //!
-//! What is hidden, here or because somebody deleted or erased it, is out of sight at once and is gone from the
-//! segments after [`EngineOptions::scrub_interval`](super::EngineOptions::scrub_interval) and the time a rewrite takes.
+//! What is hidden is out of sight at once. When it is gone from the disk, [`scrub`](super::scrub) says.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -203,35 +202,5 @@ impl Shared {
         let mut run = MessageRun::default();
         self.view().read((&name, room), &query, &hidden, &mut run)?;
         Ok(run.get(0).map(|newest| newest.seq))
-    }
-
-    /// Rewrites a segment that holds something hidden. Says whether there was one to look at now.
-    pub(crate) fn scrub_one(&self) -> Result<bool, MaintainError> {
-        let mut merging = self.merging.lock();
-        let hidings = self.rooms.read().hidings;
-        let now = self.clock.monotonic();
-        if merging.scrubbed == Some(hidings) || now < merging.scrub_at {
-            return Ok(false);
-        }
-        let view = self.view();
-        if let Some(segment) =
-            view.segments.iter().find(|segment| self.holds_hidden(segment) && !self.is_damaged(segment))
-        {
-            return self.rewrite(std::slice::from_ref(segment), &mut merging);
-        }
-        merging.scrubbed = Some(hidings);
-        merging.scrub_at = now.saturating_add(self.options.scrub_interval);
-        Ok(false)
-    }
-
-    fn holds_hidden(&self, segment: &Segment) -> bool {
-        let rooms = self.rooms.read();
-        segment.rooms().any(|(name, span)| {
-            let room = rooms.number(name).and_then(|number| rooms.get(number));
-            // A room's numbers are dense but for what is hidden.
-            room.is_some_and(|room| {
-                u64::from(span.count) > room.hidden().visible(span.first_seq, span.last_seq)
-            })
-        })
     }
 }

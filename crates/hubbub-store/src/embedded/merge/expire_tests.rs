@@ -12,18 +12,25 @@ use crate::embedded::disk::FileDisk;
 use crate::embedded::segment::segment_path;
 use crate::embedded::{Engine, EngineOptions};
 
-const SECOND: i64 = 1_000_000;
+pub(super) const SECOND: i64 = 1_000_000;
 
-struct Place {
+pub(super) struct Place {
     dir: tempfile::TempDir,
-    clock: Arc<ManualClock>,
-    engine: Engine,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) engine: Engine,
 }
 
 impl Place {
     fn new(retention: Option<Duration>) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
         Self::opened(tempfile::tempdir().unwrap(), clock, retention)
+    }
+
+    /// The same with what else is to be chosen.
+    pub(super) fn with(options: EngineOptions) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+        let options = EngineOptions { slot_bytes: 16 * 1024, reserve_bytes: 0, ..options };
+        Self::with_options(tempfile::tempdir().unwrap(), clock, options)
     }
 
     fn opened(dir: tempfile::TempDir, clock: Arc<ManualClock>, retention: Option<Duration>) -> Self {
@@ -34,6 +41,10 @@ impl Place {
             scrub_interval: Duration::ZERO,
             ..EngineOptions::default()
         };
+        Self::with_options(dir, clock, options)
+    }
+
+    fn with_options(dir: tempfile::TempDir, clock: Arc<ManualClock>, options: EngineOptions) -> Self {
         let disk = Arc::new(FileDisk::new(dir.path()));
         let engine = Engine::open(options, disk, Arc::clone(&clock) as _, &SeededRandom::new(5)).unwrap();
         Self { dir, clock, engine }
@@ -47,20 +58,20 @@ impl Place {
         outcome
     }
 
-    fn work(&self) {
+    pub(super) fn work(&self) {
         while self.engine.seal_step().unwrap() || self.engine.merge_step().unwrap() {}
     }
 
-    fn change(&self, what: RoomChange<'_>) -> Outcome {
+    pub(super) fn change(&self, what: RoomChange<'_>) -> Outcome {
         self.apply(&Op::Change(Change { by: None, what }))
     }
 
-    fn keep_for(&self, room: &str, seconds: u64) {
+    pub(super) fn keep_for(&self, room: &str, seconds: u64) {
         let settings = RoomSettings { retention_s: Some(seconds), ..RoomSettings::default() };
         self.change(RoomChange::PutRoom { room, settings });
     }
 
-    fn send(&self, room: &str, user: &str, id: u64) {
+    pub(super) fn send(&self, room: &str, user: &str, id: u64) {
         assert!(matches!(self.try_send(room, user, id), Outcome::Stored(_)));
     }
 
@@ -73,13 +84,13 @@ impl Place {
     }
 
     /// Sends so much elsewhere that every slot is written anew.
-    fn fill(&self, ids: std::ops::Range<u64>) {
+    pub(super) fn fill(&self, ids: std::ops::Range<u64>) {
         for id in ids {
             self.send("elsewhere", "nobody", id);
         }
     }
 
-    fn count(&self, room: &str) -> u64 {
+    pub(super) fn count(&self, room: &str) -> u64 {
         let query = HistoryQuery {
             cursor: Cursor::After(0),
             from: None,
@@ -93,7 +104,7 @@ impl Place {
     }
 
     /// Messages of a room that stand in segments, seen or not.
-    fn in_segments(&self, room: &str) -> u64 {
+    pub(super) fn in_segments(&self, room: &str) -> u64 {
         let view = self.engine.shared.view();
         view.segments.iter().filter_map(|segment| segment.room(room)).map(|part| u64::from(part.count)).sum()
     }

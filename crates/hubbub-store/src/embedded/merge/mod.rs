@@ -9,6 +9,9 @@ mod expire;
 #[cfg(test)]
 mod expire_tests;
 pub(crate) mod keys;
+mod scrub;
+#[cfg(test)]
+mod scrub_tests;
 pub(crate) mod segments;
 
 use std::io;

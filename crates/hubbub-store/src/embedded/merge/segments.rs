@@ -25,9 +25,11 @@ pub(crate) struct MergeState {
     /// When it is looked for old messages again, or sooner if a room is to keep its messages for another time.
     pub(super) expire_at: Duration,
     pub(super) retention_changes: u64,
-    /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
+    /// What was hidden when it was last looked for segments that hold something of it; `None` = it is to be looked again.
     pub(super) scrubbed: Option<u64>,
     pub(super) scrub_at: Duration,
+    /// Numbers of the segments that were found then and are still to be written anew, each once.
+    pub(super) to_scrub: Vec<u64>,
 }
 
 /// No segment of a merge is larger than so many times the others together: it would be written anew for little.
@@ -72,6 +74,9 @@ impl Shared {
         let replaced = self.replace(sources, merged);
         if may_be_named(&replaced) {
             merging.reserved = None;
+        } else {
+            // Its space may be what is missing; the next attempt writes it anew.
+            let _ = self.disk.remove(&path);
         }
         replaced.map(|()| true)
     }

@@ -141,6 +141,11 @@ impl Queues {
         self.wake_target = wake_target;
     }
 
+    /// Whether a delay or lease is over by a time that [`Self::advance`] has not come to.
+    pub(super) fn is_due_by(&self, at: i64) -> bool {
+        self.timed.first().is_some_and(|(due, _)| *due <= at)
+    }
+
     /// How a message stands whose delay, lease or life is over. Without deliveries left it is a dead letter, however old it
     /// is by now: so the order in which these ended does not count, which a start does not know.
     fn state_by(&self, entry: &Entry, now: Now) -> State {

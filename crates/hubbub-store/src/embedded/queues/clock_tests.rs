@@ -155,3 +155,46 @@ fn a_delay_that_began_after_the_start_is_not_shortened() {
     place.machine.advance_micros(24 * HOUR);
     assert_eq!(take(&engine), ["given back"]);
 }
+
+/// Nothing was written for hours; the server itself was away for a moment.
+#[test]
+fn a_short_restart_after_idle_hours_is_no_long_time_out_of_service() {
+    for is_closed in [true, false] {
+        let place = Place::new();
+        let engine = filled(&place);
+        if is_closed {
+            place.machine.advance_micros(3 * HOUR);
+            engine.close().unwrap();
+        } else {
+            for _ in 0..12 {
+                place.machine.advance_micros(15 * 60 * SECOND);
+                engine.record_end_step().unwrap();
+            }
+        }
+        drop(engine);
+        place.machine.advance_micros(40 * 60 * SECOND);
+        let engine = place.open();
+        assert_eq!(engine.shared.clock.anomaly(), None, "closed: {is_closed}");
+        assert_eq!(engine.shared.clock.proven(), place.machine.now());
+    }
+}
+
+/// What the manifest says was proven once, by a clock that was set back behind it.
+#[test]
+fn a_start_goes_by_the_last_time_that_was_written_not_by_the_latest() {
+    let place = Place::new();
+    let engine = filled(&place);
+    place.machine.step_micros(24 * HOUR);
+    engine.shared.clock.proven();
+    place.machine.advance_micros(61 * SECOND);
+    engine.shared.clock.proven();
+    engine.shared.change_manifest(|_| {}).unwrap();
+    assert_eq!(engine.shared.clock.anomaly(), None, "a wrong time is trusted");
+    place.machine.step_micros(-24 * HOUR);
+    engine.shared.clock.proven();
+    place.machine.advance_micros(61 * SECOND);
+    send(&engine, "new", Due::Now, None);
+    drop(engine);
+    let engine = place.open();
+    assert_eq!((engine.shared.clock.anomaly(), engine.shared.clock.now()), (None, place.machine.now()));
+}

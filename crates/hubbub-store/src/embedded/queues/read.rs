@@ -77,6 +77,8 @@ impl Queues {
         let time = |at: i64| Timestamp::from_micros(now.wall_of(at));
         let mut delivery = self.delivery(entry, None, String::new());
         let state = match entry.state {
+            // Nobody has come to it yet.
+            _ if entry.at <= now.at => MessageState::Ready,
             State::Delayed => MessageState::Delayed(time(entry.at)),
             State::Expired if entry.at != NEVER => MessageState::Delayed(time(entry.at)),
             State::Leased => MessageState::Leased(time(entry.at)),
@@ -127,12 +129,18 @@ fn within_bytes(bytes: &mut u64, entry: &Entry, is_first: bool) -> bool {
 
 impl QueueStore for Embedded {
     fn queue(&self, queue: QueueId) -> Read<'_, Option<QueueInfo>> {
-        self.blocking(move |engine| Ok(engine.shared.queue(queue.as_str())))
+        self.blocking(move |engine| {
+            engine.shared.count_due();
+            Ok(engine.shared.queue(queue.as_str()))
+        })
     }
 
     fn queues(&self, after: Option<QueueId>, limit: usize) -> Read<'_, Vec<QueueInfo>> {
         let info = |queues: &Queues, queue: &Queue, _| Some(queues.info(queue));
-        self.blocking(move |engine| Ok(engine.shared.page_of((after, limit), |_| {}, info)))
+        self.blocking(move |engine| {
+            engine.shared.count_due();
+            Ok(engine.shared.page_of((after, limit), |_| {}, info))
+        })
     }
 
     fn queues_holding(
@@ -186,6 +194,13 @@ impl QueueStore for Embedded {
 }
 
 impl Shared {
+    /// Brings all that is due by now to where it is, in short holds of the lock, so that counts are as of now however much came
+    /// due at once.
+    fn count_due(&self) {
+        let mut until = None;
+        while self.queues.with(&*self.clock, |queues, now| queues.is_due_by(*until.get_or_insert(now.at))) {}
+    }
+
     pub(super) fn queue(&self, name: &str) -> Option<QueueInfo> {
         self.queues.with(&*self.clock, |queues, _| Some(queues.info(queues.visible_queue(name)?)))
     }

@@ -2,7 +2,8 @@
 //!
 //! Order: `FORMAT` and manifest are read, or made in an empty directory → unfinished files are removed → both are written again →
 //! files that no manifest names are removed → segments are opened → slots are read and the chain of unsealed journals is found
-//! ([`scan`]), which must reach the recorded end ([`end`](crate::embedded::journal::end)) → what stands behind that is written
+//! ([`scan`](crate::embedded::journal::scan)), which must reach the recorded end ([`end`](crate::embedded::journal::end)) and the
+//! batches that the checkpoints have → what stands behind that is written
 //! again and synced → records fill tails, heads and ids again ([`replay`]) → the new end is recorded → writing goes on in a fresh
 //! slot with a new journal number.
 //!
@@ -10,13 +11,14 @@
 //! sync of what is there already does not help: so whatever a start relies on and nothing proves durable is written
 //! or named again. Segments, runs and files of queues are not: a manifest names them only after their syncs succeeded.
 
-use hubbub_core::invariant::saturate;
 mod replay;
+pub(crate) mod slots;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::first_revision;
 use hubbub_core::{Clock, RandomSource, Timestamp};
 use parking_lot::{Mutex, RwLock};
@@ -27,18 +29,15 @@ use crate::embedded::disk::checked_dirs::CheckedDirs;
 use crate::embedded::disk::format_file;
 use crate::embedded::engine::wakeup::WakeupSignal;
 use crate::embedded::error::{DoingOn, OpenError};
-use crate::embedded::file::Patience;
 use crate::embedded::file::kind::remove_unnamed;
-use crate::embedded::journal::block;
 use crate::embedded::journal::end::{EndFile, JournalEnd, end_path};
-use crate::embedded::journal::scan::{self, Chain};
+use crate::embedded::journal::scan::Chain;
 use crate::embedded::journal::slot::{Slot, SlotLease, SlotPool};
-use crate::embedded::journal::{JOURNAL_DIR, slot_number, slot_path};
+use crate::embedded::journal::{JOURNAL_DIR, slot_path};
 use crate::embedded::kv::{KV_DIR, Keys, OpenedKeys};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::options::{Durability, EngineOptions, SLOTS_MAX};
 use crate::embedded::queues::{QUEUES_DIR, QueueShared, read_checkpoint};
-use crate::embedded::record::{TIME_BYTES, TimeProven};
 use crate::embedded::rooms::{Position, Room, RoomNumber, Rooms};
 use crate::embedded::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
 use crate::embedded::shared::Shared;
@@ -48,6 +47,7 @@ use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
 use crate::embedded::writer::{RoomHead, Scratch, WritePlace, Writer};
 use replay::{ReplayState, replay};
+use slots::{last_proven, read_slots};
 
 /// Opens the data directory, or makes one where there is none.
 pub(crate) fn open(
@@ -99,9 +99,13 @@ fn recover(
     segments.iter().try_for_each(|segment| dedup.insert_segment(segment))?;
     let rooms = Rooms::decode(&std::mem::take(&mut manifest.rooms));
     let mut rooms = rooms.ok_or_else(|| OpenError::damaged(MANIFEST, 0, "its rooms do not fit together"))?;
-    clock.begin_at(last_proven(&chain, &manifest)?);
+    clock.begin_at(last_proven(&chain, (manifest.proven, rooms.at))?);
     let mut queues = read_checkpoint(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
     queues.set_options(&options);
+    let may_be_lost = chain.lost || manifest.unsynced;
+    if !may_be_lost {
+        chain.must_hold([rooms.at, queues.at], manifest.applied)?;
+    }
     let Chain { unsealed, free, newest, lost } = chain;
     // Checkpoints may be further than any journal that is left. Its number is not used again: they would take what gets it for
     // applied.
@@ -116,7 +120,6 @@ fn recover(
         last = journal.last().unwrap_or(last);
         view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }
-    let may_be_lost = lost || manifest.unsynced;
     accept_loss(may_be_lost.then(|| clock.now()), newest, &view, &mut manifest, &mut state)?;
     if may_be_lost {
         // What an earlier start or seal did not end is in the way on a disk that is nearly full.
@@ -126,7 +129,7 @@ fn recover(
         manifest.next_segment += 1;
     }
     manifest.rooms = rooms.encode();
-    renew_epoch(&mut manifest, &options, may_be_lost, &*disk, random)?;
+    renew_epoch(&mut manifest, &options, may_be_lost, &*disk, (&*clock, random))?;
     manifest.rooms = Vec::new();
     manifest.queues.remove_others(&*disk)?;
 
@@ -284,51 +287,6 @@ fn name_anew(disk: &dyn Disk, chain: &mut Chain) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Reads all slots and finds the journals in them; everything up to `recorded` must be there.
-pub(crate) fn read_slots(
-    disk: &dyn Disk,
-    manifest: &Manifest,
-    recorded: &JournalEnd,
-) -> Result<Chain, OpenError> {
-    let mut names = disk.list(JOURNAL_DIR).doing("listing the directory", JOURNAL_DIR)?;
-    names.sort_unstable();
-    let mut scans = Vec::new();
-    let mut bytes = Vec::new();
-    for number in names.iter().filter_map(|name| slot_number(name)) {
-        let path = slot_path(number);
-        let file = disk.open(&path).doing("opening", &path)?;
-        let length = file.len().doing("measuring", &path)?;
-        let slot = Slot { number, file, bytes: length };
-        read_slot(&slot, length, &mut bytes)?;
-        scans.push(scan::scan(slot, &bytes, manifest.applied, manifest.block_seed));
-    }
-    scan::chain(scans, manifest.applied, recorded)
-}
-
-pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
-    bytes.resize(saturate(end), 0);
-    Ok(slot.read(bytes, 0, Patience::Wait)?)
-}
-
-/// The last proven time on the disk: the newest journal's, or the manifest's. `None` in a new data directory.
-fn last_proven(chain: &Chain, manifest: &Manifest) -> Result<Option<Timestamp>, OpenError> {
-    let mut begin = vec![0; block::HEADER_BYTES + TIME_BYTES];
-    for journal in chain.unsealed.iter().rev() {
-        for start in journal.blocks.iter().rev() {
-            let end = start.saturating_add(begin.len() as u64);
-            if end > journal.end {
-                continue;
-            }
-            journal.slot.read(&mut begin, *start, Patience::Wait)?;
-            let mut records = begin.get(block::HEADER_BYTES..).unwrap_or_default();
-            if let Some(TimeProven(time)) = TimeProven::read(&mut records) {
-                return Ok(Some(time));
-            }
-        }
-    }
-    Ok(manifest.proven)
-}
-
 /// Where messages of queues are missing, and what the rooms know of but neither segments nor journals hold, that is
 /// damage, unless something written without waiting for the disk may be lost, which is found out at `lost_at`. Then it is taken
 /// for erased, and numbers go on where none was given before.
@@ -389,14 +347,14 @@ fn renew_epoch(
     options: &EngineOptions,
     may_be_lost: bool,
     disk: &dyn Disk,
-    random: &dyn RandomSource,
+    (clock, random): (&dyn Clock, &dyn RandomSource),
 ) -> Result<(), OpenError> {
     let unsynced = options.durability == Durability::Os;
     if may_be_lost {
         manifest.epoch = random.next_u64();
     }
     if may_be_lost || unsynced != manifest.unsynced {
-        manifest.unsynced = unsynced;
+        (manifest.unsynced, manifest.proven) = (unsynced, Some(clock.proven()));
         manifest.store(disk)?;
     }
     Ok(())

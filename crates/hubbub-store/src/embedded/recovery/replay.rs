@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hubbub_core::invariant::saturate;
 use hubbub_core::{Clock, Message};
 
-use super::read_slot;
+use super::slots::read_slot;
 use crate::embedded::dedup::Dedup;
 use crate::embedded::error::{DoingOn, OpenError};
 use crate::embedded::journal::block::{self, BlockHeader};

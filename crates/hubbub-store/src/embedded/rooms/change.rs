@@ -57,7 +57,8 @@ impl RoomMut for RoomEntry<'_> {
         self.rooms.raise_low_watermark(self.number, head);
         if let Some(room) = self.rooms.entries.get_mut(self.number) {
             let empty = Room::new(room.name.clone());
-            *room = Room { head, low_watermark: head, last_received: room.last_received, ..empty };
+            let gone = Room { low_watermark: head, deleted_through: head, ..empty };
+            *room = Room { head, last_received: room.last_received, ..gone };
         }
         self.rooms.known -= 1;
     }

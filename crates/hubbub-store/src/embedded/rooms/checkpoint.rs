@@ -52,6 +52,8 @@ impl Rooms {
         room.head = varint::read(input)?;
         room.last_received = varint::unzigzag(varint::read(input)?);
         room.low_watermark = varint::read(input)?;
+        // Why it is hidden is not written down.
+        room.deleted_through = room.low_watermark;
         room.retention_s = varint::read(input)?;
         let title = read_text(input)?;
         room.title = (!title.is_empty()).then(|| title.into());

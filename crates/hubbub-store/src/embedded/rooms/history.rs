@@ -5,7 +5,7 @@ use std::ops::Range;
 use hubbub_core::store::{
     Access, Cursor, HistoryPage, HistoryQuery, LastMessages, Member, ReadError, RoomInfo, UserRoom, UserRooms,
 };
-use hubbub_core::{Message, MessageRun, RoomId, Timestamp, UserId};
+use hubbub_core::{MessageRun, RoomId, Timestamp, UserId};
 
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
@@ -141,23 +141,6 @@ impl HistoryWindow {
         let (backward, Range { start, end }) = (self.is_backward, range.clone());
         range.map(move |place| if backward { start + (end - 1 - place) } else { place })
     }
-}
-
-/// Adds the message unless the page is full. The first one is added however large it is.
-pub(crate) fn add_to_page(
-    message: &Message<'_>,
-    limit: usize,
-    bytes_max: usize,
-    page: &mut MessageRun,
-) -> bool {
-    let sent = &message.sent;
-    let names = sent.room.len() + sent.user.len() + sent.id.len() + sent.username.map_or(0, str::len);
-    let too_large = !page.is_empty() && page.bytes() + names + sent.text.len() > bytes_max;
-    let has_space = page.len() < limit && !too_large;
-    if has_space {
-        page.push(message);
-    }
-    has_space
 }
 
 fn room_info(room: &Room) -> Option<RoomInfo> {

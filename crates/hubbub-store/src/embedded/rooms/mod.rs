@@ -28,7 +28,7 @@ use hubbub_core::invariant::saturate;
 use crate::embedded::file::cursor::index;
 use copy::Entries;
 pub(crate) use copy::{EncodedRooms, RoomsCopy};
-pub(crate) use history::{HistoryWindow, add_to_page};
+pub(crate) use history::HistoryWindow;
 pub use room::Hidden;
 pub(crate) use room::Room;
 use users::{UserNumber, Users};

@@ -21,6 +21,9 @@ pub(crate) struct Room {
     pub(crate) last_received: i64,
     /// Everything up to here is deleted.
     pub(crate) low_watermark: u64,
+    /// Up to here some were deleted or erased; what is hidden above and not in `erased` has only expired. Not kept across starts:
+    /// after one this is the low watermark.
+    pub(crate) deleted_through: u64,
     /// Numbers above the low watermark whose messages are erased; `None` = none.
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
     pub(crate) title: Option<Box<str>>,
@@ -65,6 +68,7 @@ impl Room {
             head: 0,
             last_received: i64::MIN,
             low_watermark: 0,
+            deleted_through: 0,
             erased: None,
             title: None,
             members_only: false,
@@ -120,11 +124,19 @@ impl Room {
         self.head.saturating_sub(base).saturating_sub(erased)
     }
 
+    /// Hides everything up to `seq`, which counts as expired where nothing else says otherwise.
     pub(super) fn raise_low_watermark(&mut self, seq: u64) {
         if seq > self.low_watermark {
             self.low_watermark = seq.min(self.head);
             self.absorb_erased();
         }
+    }
+
+    /// How many messages of `first..=last` have expired and were neither deleted nor erased. A segment with that span holds all of
+    /// them: when it is written anew it begins behind them.
+    pub(crate) fn expired(&self, first: u64, last: u64) -> u64 {
+        let before = first.saturating_sub(1).max(self.deleted_through);
+        last.min(self.low_watermark).saturating_sub(before)
     }
 
     pub(super) fn erase(&mut self, seqs: &mut dyn Iterator<Item = u64>) {
@@ -140,6 +152,9 @@ impl Room {
     fn absorb_erased(&mut self) {
         let Some(shared) = &mut self.erased else { return };
         let erased = Arc::make_mut(shared);
+        let below = erased.rank(self.low_watermark);
+        let last = below.checked_sub(1).and_then(|place| erased.select(place));
+        self.deleted_through = self.deleted_through.max(last.unwrap_or(0));
         erased.remove_range(..=self.low_watermark);
         while erased.min() == Some(self.low_watermark + 1) {
             // The run of erased numbers that begins above the low watermark, found by bisection on ranks.
@@ -152,7 +167,7 @@ impl Room {
                     high = middle - 1
                 }
             }
-            self.low_watermark = low;
+            (self.low_watermark, self.deleted_through) = (low, low);
             erased.remove_range(..=self.low_watermark);
         }
         if erased.is_empty() {

@@ -271,3 +271,28 @@ fn nothing_is_read_behind_the_head_of_its_room() {
     let query = UserHistoryQuery { before: None, from: None, to: None, limit: 9, bytes_max: usize::MAX };
     assert_eq!(seqs(&engine.user_history("ada", &query).unwrap().messages), [1, 2]);
 }
+
+/// Whoever asks for it again and again does not fill the journal.
+#[test]
+fn erasing_nobody_writes_nothing() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let options = EngineOptions { reserve_bytes: 0, ..EngineOptions::default() };
+    let engine = Engine::open(options, disk, clock, &SeededRandom::new(5)).unwrap();
+    send(&engine, "r", "m1");
+    apply(&engine, &Op::Change(Change { by: None, what: RoomChange::AddMember { room: "r", user: "eve" } }));
+    let erase = |user: &str| {
+        let (mut batch, before) = (OpBatch::default(), sim.operations());
+        batch.push(&Op::Change(Change { by: None, what: RoomChange::EraseUser { user } }));
+        let outcome = engine.apply(&batch).unwrap().remove(0);
+        (outcome, sim.operations() > before)
+    };
+    let erased = |messages| Outcome::Erased { messages, more: false };
+    assert_eq!(erase("nobody"), (erased(0), false));
+    assert_eq!(erase("eve"), (erased(0), true), "a member who never wrote anything");
+    assert_eq!(erase("ada"), (erased(1), true));
+    for user in ["eve", "ada"] {
+        assert_eq!(erase(user), (erased(0), false), "{user} again");
+    }
+}

@@ -9,7 +9,7 @@ use super::index::RoomEntry;
 use super::open::Segment;
 use crate::embedded::file::FileError;
 use crate::embedded::file::cursor::index;
-use crate::embedded::rooms::{Hidden, HistoryWindow, add_to_page};
+use crate::embedded::rooms::{Hidden, HistoryWindow};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadEnd {
@@ -22,7 +22,7 @@ pub(crate) enum ReadEnd {
 impl Segment {
     /// Adds the room's messages inside the query's window that are not hidden to `out`: oldest first for
     /// [`Cursor::After`](hubbub_core::store::Cursor::After), newest first for `Before` (turn the page round at the end).
-    /// `limit` and `bytes_max` hold for all of `out`, strings of every kind counted, so a page can be filled from one
+    /// `limit` and `bytes_max` hold for all of `out`, so a page can be filled from one
     /// segment after another; an empty `out` gets at least one message.
     pub(crate) fn read_room(
         &self,
@@ -45,7 +45,7 @@ impl Segment {
             let begin = block.partition_point(range.clone(), too_early);
             for index in window.in_order(begin..block.partition_point(range, in_time)) {
                 let message = self.message(place, &block, index, room)?;
-                if !hidden.hides(message.seq) && !add_to_page(&message, query.limit, query.bytes_max, out) {
+                if !hidden.hides(message.seq) && !out.push_within(&message, query.limit, query.bytes_max) {
                     return Ok(ReadEnd::Full);
                 }
             }

@@ -188,7 +188,7 @@ impl SortedFileWriter for SegmentWriter {
         self.file.finish_with_footer(footer.fields()).map(drop)
     }
 
-    fn discard(self) -> io::Result<()> {
-        self.file.discard()
+    fn file(&self) -> &FileWriter {
+        &self.file
     }
 }

@@ -101,6 +101,9 @@ impl DiskFile for SimFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.with(|state, inode| {
             state.alive()?;
+            if state.refuses_read(&self.path, offset, buffer.len() as u64) {
+                return Err(io::Error::other("the medium failed"));
+            }
             let is_damaged = state.damages_read(&self.path);
             let file = state.inodes.get(&inode).ok_or_else(gone)?;
             file.read(buffer, offset).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;

@@ -102,6 +102,11 @@ impl SimDisk {
         self.state.lock().damage_read_in = Some((path.to_owned(), reads));
     }
 
+    /// Reads of one byte of a file fail from now on; `None` = of none.
+    pub fn set_unreadable(&self, byte: Option<(&str, u64)>) {
+        self.state.lock().unreadable = byte.map(|(path, offset)| (path.to_owned(), offset));
+    }
+
     /// How many syncs failed so far.
     pub fn failed_syncs(&self) -> u64 {
         self.state.lock().failed_syncs

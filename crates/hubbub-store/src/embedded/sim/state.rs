@@ -37,6 +37,7 @@ pub(super) struct State {
     pub(super) fail_write_in: Option<u64>,
     pub(super) fail_sync_in: Option<u64>,
     pub(super) damage_read_in: Option<(String, u64)>,
+    pub(super) unreadable: Option<(String, u64)>,
     /// How many syncs failed so far.
     pub(super) failed_syncs: u64,
     pub(super) bytes_max: Option<u64>,
@@ -94,6 +95,12 @@ impl State {
         };
         *reads = reads.saturating_sub(1);
         *reads == 0 && self.damage_read_in.take().is_some()
+    }
+
+    /// Whether a read of so many bytes fails.
+    pub(super) fn refuses_read(&self, path: &str, offset: u64, bytes: u64) -> bool {
+        let refused = self.unreadable.as_ref().filter(|(unreadable, _)| unreadable == path);
+        refused.is_some_and(|(_, at)| (offset..offset.saturating_add(bytes)).contains(at))
     }
 
     pub(super) fn find(&self, path: &str) -> io::Result<u64> {

@@ -15,7 +15,7 @@ use super::source::{RoomFinder, is_hidden};
 use super::summary::Smallest;
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
-use crate::embedded::rooms::{RoomNumber, add_to_page};
+use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::{Segment, UserPart};
 use crate::embedded::shared::Shared;
 use crate::embedded::view::View;
@@ -130,7 +130,7 @@ impl Shared {
     ) -> bool {
         self.rooms.read().is_shown(room, message.seq)
             && stands_before(message, query.before.as_ref())
-            && !add_to_page(message, query.limit.max(1), query.bytes_max, page)
+            && !page.push_within(message, query.limit.max(1), query.bytes_max)
     }
 
     /// What a user wrote in tails, and may be wanted, as of the segments and tails of the view.

@@ -8,7 +8,7 @@ use super::{RecordLocation, Tail};
 use crate::embedded::error::MaintainError;
 use crate::embedded::file::Patience;
 use crate::embedded::record;
-use crate::embedded::rooms::{Hidden, HistoryWindow, RoomNumber, add_to_page};
+use crate::embedded::rooms::{Hidden, HistoryWindow, RoomNumber};
 
 /// Records that stand closer together than this are read with one call.
 const READ_BYTES: usize = 32 * 1024;
@@ -29,7 +29,7 @@ impl Tail {
         let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)), window);
         for place in places {
             if run.len() >= query.limit
-                || !add_to_page(&reader.message(place)?, query.limit, query.bytes_max, run)
+                || !run.push_within(&reader.message(place)?, query.limit, query.bytes_max)
             {
                 return Ok(true);
             }

@@ -24,7 +24,7 @@ use crate::embedded::journal::{JOURNAL_DIR, block, slot_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::read_checkpoint;
 use crate::embedded::record::{Record, Records};
-use crate::embedded::recovery::{read_slot, read_slots};
+use crate::embedded::recovery::slots::{read_slot, read_slots};
 use crate::embedded::rooms::{Position, Rooms};
 use crate::embedded::segment::{BlockCache, IdHasher, RoomEntry, Segment, segment_path};
 
@@ -150,8 +150,8 @@ impl Verifier<'_> {
         self.found.epoch = manifest.epoch();
         self.segments(&manifest)?;
         self.keys(&manifest)?;
-        self.queues(&manifest)?;
-        let may_lack = self.journal(&manifest, &mut rooms)? || manifest.unsynced;
+        let queues_at = self.queues(&manifest)?;
+        let may_lack = self.journal(&manifest, &mut rooms, queues_at)? || manifest.unsynced;
         // With anything else damaged, or lost as durability `os` allows, it would be no news that something is missing.
         if self.faults == 0 && !may_lack {
             self.counts(&rooms);
@@ -185,15 +185,16 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn queues(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
+    /// Answers how far the journal is applied to them.
+    fn queues(&mut self, manifest: &Manifest) -> Result<Position, OpenError> {
         match read_checkpoint(self.disk, &manifest.queues, manifest.id_key, &ManualClock::default()) {
             Ok(queues) => {
                 for error in queues.check_texts(self.disk) {
                     self.report(error)?;
                 }
-                Ok(())
+                Ok(queues.at)
             }
-            Err(error) => self.report(error),
+            Err(error) => self.report(error).map(|()| Position::default()),
         }
     }
 
@@ -213,7 +214,12 @@ impl Verifier<'_> {
     }
 
     /// Enters what stands in the journal. Says whether something is lost that need not have been kept.
-    fn journal(&mut self, manifest: &Manifest, rooms: &mut Rooms) -> Result<bool, OpenError> {
+    fn journal(
+        &mut self,
+        manifest: &Manifest,
+        rooms: &mut Rooms,
+        queues_at: Position,
+    ) -> Result<bool, OpenError> {
         match self.disk.list(JOURNAL_DIR) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_used => return Ok(false),
             _ => {}
@@ -222,6 +228,10 @@ impl Verifier<'_> {
             .and_then(|(_, recorded)| read_slots(self.disk, manifest, &recorded));
         match chain {
             Ok(chain) => {
+                if !chain.lost && !manifest.unsynced {
+                    let held = chain.must_hold([rooms.at, queues_at], manifest.applied);
+                    held.or_else(|error| self.report(error))?;
+                }
                 for journal in &chain.unsealed {
                     self.records(journal, manifest, rooms)?;
                 }

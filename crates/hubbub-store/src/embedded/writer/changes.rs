@@ -28,9 +28,13 @@ impl Writer {
     ) -> Outcome {
         let begin = scratch.block.len();
         if let RoomChange::EraseUser { user } = change.what {
-            if let Err(error) = write_erasure(shared, user, &mut scratch.block) {
-                shared.status.damage.note(&error);
-                return Outcome::Refused(Refusal::Unreadable);
+            match write_erasure(shared, user, &mut scratch.block) {
+                Ok(true) => {}
+                Ok(false) => return Outcome::Erased { messages: 0, more: false },
+                Err(error) => {
+                    shared.status.damage.note(&error);
+                    return Outcome::Refused(Refusal::Unreadable);
+                }
             }
         } else {
             let view = RoomView { writer: self, shared, scratch: &*scratch, room };
@@ -142,9 +146,13 @@ fn write_change(change: &Change<'_>, room: Option<RoomNumber>, scratch: &mut Scr
     ChangeRecord::Room(*change).write(&mut scratch.block);
 }
 
-fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<(), MaintainError> {
+/// Appends the record of an erasure. `false`, and none, where there is nothing of the user.
+fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<bool, MaintainError> {
     let most = erasure_max(shared.options.slot_bytes);
     let mut places = shared.user_places(user, most + 1)?;
+    if places.is_empty() && shared.rooms.read().count_of(user) == 0 {
+        return Ok(false);
+    }
     let is_last = places.len() <= most;
     places.truncate(most);
     places.sort_unstable();
@@ -159,5 +167,5 @@ fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<(),
     };
     let seqs = names.iter().map(|(room, seqs)| (&**room, seqs.clone())).collect();
     ChangeRecord::Erasure { user, is_last, seqs }.write(block);
-    Ok(())
+    Ok(true)
 }

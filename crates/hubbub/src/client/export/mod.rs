@@ -5,6 +5,7 @@ mod sink;
 
 use anyhow::{Context, bail};
 use hubbub_client::Error;
+use hubbub_core::text::counted;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -75,7 +76,7 @@ impl Export {
         let Self { sink, messages, rooms, progress, .. } = self;
         sink.finish().await?;
         // Standard output may be the export itself.
-        progress.remark(&format!("exported {messages} messages of {rooms} rooms"));
+        progress.remark(&format!("exported {} of {}", counted(messages, "message"), counted(rooms, "room")));
         Ok(())
     }
 

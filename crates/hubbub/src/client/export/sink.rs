@@ -39,7 +39,7 @@ impl Target {
         self.file.try_clone().context("opening the file twice")
     }
 
-    /// Gives it its name, once it is synced.
+    /// Gives it its name, once it is synced, so that a power cut does not take it back.
     fn name(mut self) -> anyhow::Result<()> {
         let Self { file, partial, path, .. } = &self;
         let naming = || format!("naming {}", path.display());
@@ -48,9 +48,18 @@ impl Target {
             bail!("another export to {} took the place of this one", path.display());
         }
         fs::rename(partial, path).with_context(naming)?;
+        let synced = sync_above(path).with_context(naming);
         self.is_named = true;
-        Ok(())
+        synced
     }
+}
+
+/// Makes the name of a file durable, where the file system can do that and the directory may be opened.
+fn sync_above(path: &Path) -> io::Result<()> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = File::open(above).and_then(|above| above.sync_all());
+    let cannot = [io::ErrorKind::PermissionDenied, io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
+    synced.or_else(|error| if cannot.contains(&error.kind()) { Ok(()) } else { Err(error) })
 }
 
 impl Drop for Target {

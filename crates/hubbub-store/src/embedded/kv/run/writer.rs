@@ -131,7 +131,7 @@ impl SortedFileWriter for RunWriter {
         self.file.finish_with_footer(self.footer.fields()).map(drop)
     }
 
-    fn discard(self) -> io::Result<()> {
-        self.file.discard()
+    fn file(&self) -> &FileWriter {
+        &self.file
     }
 }

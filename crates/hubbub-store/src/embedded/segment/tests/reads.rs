@@ -8,7 +8,8 @@ use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageRun, MessageType, Timestamp};
 
 use super::{Owned, Place, examples, scan_all};
-use crate::embedded::file::SortedFileWriter;
+use crate::embedded::error::DoingOn;
+use crate::embedded::file::{SortedFileWriter, write_sorted};
 use crate::embedded::rooms::Hidden;
 use crate::embedded::segment::{Codec, MergeError, ReadEnd, Segment, merge};
 
@@ -40,9 +41,7 @@ fn read_model(messages: &[Owned], room: &str, query: &HistoryQuery) -> (Vec<Owne
     }
     let (mut page, mut bytes) = (Vec::new(), 0);
     for message in found {
-        bytes +=
-            [&message.room, &message.user, &message.id, &message.text].map(|s| s.len()).iter().sum::<usize>();
-        bytes += message.username.as_ref().map_or(0, String::len);
+        bytes += message.text.len();
         if page.len() >= query.limit || (!page.is_empty() && bytes > query.bytes_max) {
             return (page, ReadEnd::Full);
         }
@@ -238,11 +237,13 @@ fn equal_hashes_are_all_shown_even_across_pages() {
 fn disorder_is_refused() {
     let (place, all) = (Place::new(), examples(9));
     let refused = |first: &Owned, second: &Owned| {
-        let mut writer = place.writer(1, Codec::Lz4);
-        writer.push(&first.as_message()).unwrap();
-        let error = writer.push(&second.as_message()).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-        writer.discard().unwrap();
+        let written = write_sorted("it", Ok(place.writer(1, Codec::Lz4)), |writer| {
+            writer.push(&first.as_message()).unwrap();
+            let error = writer.push(&second.as_message()).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+            Err(error).doing("writing", "it")
+        });
+        assert!(written.is_err());
     };
     refused(&all[8], &all[0]);
     refused(&all[1], &all[0]);

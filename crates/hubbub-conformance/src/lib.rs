@@ -220,6 +220,7 @@ macro_rules! queue_conformance_tests {
             limits::an_id_is_remembered_however_many_there_are,
             many::letters_that_stay_are_in_nobodys_way,
             many::pages_skip_nothing,
+            many::what_comes_due_at_once_is_ready_at_once,
             over::numbers_of_queues_end,
             over::the_last_lease_outlives_a_life,
             over::what_waits_behind_expired_messages_is_found,

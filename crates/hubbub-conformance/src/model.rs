@@ -85,12 +85,6 @@ impl Post {
             timestamp: self.timestamp,
         }
     }
-
-    /// Bytes of all its strings.
-    pub fn bytes(&self) -> usize {
-        let username = self.username.as_ref().map_or(0, String::len);
-        self.room.len() + self.user.len() + self.id.len() + username + self.text.len()
-    }
 }
 
 /// A message as it is kept.
@@ -210,21 +204,7 @@ impl Model {
         let refused = Outcome::Refused(Refusal::NotMember);
         let changed = |changed| Outcome::Changed { changed };
         if let RoomChange::EraseUser { user } = change.what {
-            let before: usize = self.rooms.values().map(Vec::len).sum();
-            for (room, kept) in &mut self.rooms {
-                let gone: Vec<u64> =
-                    kept.iter().filter(|kept| kept.post.user == user).map(|kept| kept.seq).collect();
-                kept.retain(|kept| kept.post.user != user);
-                let Some(state) = self.states.get_mut(room).filter(|_| !gone.is_empty()) else { continue };
-                let first = kept.first().map_or(u64::MAX, |first| first.seq);
-                let before = gone.iter().rev().find(|seq| **seq < first);
-                state.removed = before.map_or(state.removed, |before| state.removed.max(*before));
-            }
-            for state in self.states.values_mut() {
-                state.members.remove(user);
-            }
-            let after: usize = self.rooms.values().map(Vec::len).sum();
-            return Outcome::Erased { messages: (before - after) as u64, more: false };
+            return self.erase(user, |_| true);
         }
         let name = change.room().unwrap_or_default().to_owned();
         let exists = self.rooms.contains_key(&name);
@@ -284,6 +264,23 @@ impl Model {
             RoomChange::ExpireMessages { .. } if change.by.is_none() => changed(false),
             _ => refused,
         }
+    }
+
+    /// Erases a user from some rooms.
+    pub fn erase(&mut self, user: &str, is_wanted: impl Fn(&str) -> bool) -> Outcome {
+        let mut messages = 0;
+        for (room, state) in self.states.iter_mut().filter(|(room, _)| is_wanted(room)) {
+            state.members.remove(user);
+            let Some(kept) = self.rooms.get_mut(room) else { continue };
+            let gone: Vec<u64> =
+                kept.iter().filter(|kept| kept.post.user == user).map(|kept| kept.seq).collect();
+            kept.retain(|kept| kept.post.user != user);
+            messages += gone.len() as u64;
+            let first = kept.first().map_or(u64::MAX, |first| first.seq);
+            let before = gone.iter().rev().find(|seq| **seq < first);
+            state.removed = before.map_or(state.removed, |before| state.removed.max(*before));
+        }
+        Outcome::Erased { messages, more: false }
     }
 
     /// Removes the messages of a room that were received before a time. Whether there were any.

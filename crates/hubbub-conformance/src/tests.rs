@@ -59,6 +59,7 @@ pub(crate) enum Flaw {
     KeyTtlStays,
     KeysAreText,
     KeysComeBackWhenRestarted,
+    LogErasesEverywhere,
     LogExecutesRepeats,
     LogExecutesRepeatsOfABatch,
     LogForgetsOffsetsWhenRestarted,
@@ -199,7 +200,7 @@ impl InMemory {
     }
 
     /// One operation on rooms.
-    fn apply_op(&self, model: &mut Model, op: Op<'_>, now: Timestamp) -> Outcome {
+    pub(crate) fn apply_op(&self, model: &mut Model, op: Op<'_>, now: Timestamp) -> Outcome {
         match op {
             Op::Send(sent) => {
                 let message = hubbub_core::Message { seq: 0, received_at: Timestamp::default(), sent };
@@ -258,7 +259,7 @@ impl Store for InMemory {
             ops.reverse();
         }
         if batch.is_from_log() {
-            return log::tests::apply(self, batch, |op, now| self.apply_op(&mut model, op, now));
+            return log::tests::apply(self, batch, &mut model);
         }
         log::tests::admit(self, &ops)?;
         let now = self.clock.now();

@@ -6,6 +6,7 @@
 //! [`message::MessageRun`]; [`message::Message`] writes them in the one JSON shape.
 
 mod apply_error;
+pub mod backoff;
 pub mod backup;
 pub mod cache;
 pub mod change;
@@ -20,6 +21,7 @@ pub mod kv;
 mod kv_encoded;
 pub mod limits;
 mod log_limit;
+pub mod log_partition;
 pub mod log_position;
 pub mod message;
 pub mod number;
@@ -28,9 +30,11 @@ pub mod queue;
 pub mod queue_draft;
 mod queue_rules;
 pub mod replica;
+mod room_totals;
 pub mod rules;
 pub mod stats;
 pub mod store;
+pub mod suggestion;
 pub mod text;
 pub mod time;
 pub mod trace;
@@ -48,6 +52,7 @@ pub use message::{Message, MessageRun, MessageType, Send};
 pub use op::{Lane, Op, OpBatch, Outcome, Receipt, Refusal, RoomOp};
 pub use queue::{QueueOp, QueueOutcome};
 pub use queue_rules::QueueRules;
+pub use room_totals::RoomTotals;
 pub use stats::StatsStore;
 pub use store::{KvStore, QueueStore, RoomStore, Store};
 pub use time::Timestamp;

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 /// The next offset that a store wants of a partition, or why it cannot be read.
 pub type NextOffset = Result<u64, ReadError>;
 
-/// Where a record of the log stands. All records of a room are in one partition.
+/// Where a record of the log stands. All records of a room are in one partition, [`crate::log_partition::of_room`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
     /// The partition, from 0.
@@ -39,8 +39,8 @@ pub struct LogIdentity {
 /// - **Order:** the positions of a batch increase within each partition.
 /// - **Refusals are final:** a refused operation is executed, too, and its offset is passed.
 /// - **Erasures** take several steps: the offset is passed with the last one. Until then the outcome says `more`, and the
-///   caller repeats the record before it goes on. A store may erase from the rooms of the record's partition only, so a
-///   log has the record in each partition.
+///   caller repeats the record before it goes on. A record erases from the rooms of its partition only
+///   ([`crate::log_partition::of_room`]), so the log has one in each: rooms of other partitions may be behind it, or ahead.
 /// - **Histories:** positions are refused as [`ApplyError::Unattached`] before [`LogStore::attach`] was called on this
 ///   opening of the store, and again after a database was replaced by an older copy (the epoch changes). The caller then
 ///   attaches again and continues at [`LogStore::next_offsets`], which may be lower than before.

@@ -148,6 +148,8 @@ struct EncodedMessage {
 pub struct MessageRun {
     messages: Vec<EncodedMessage>,
     text: String,
+    /// Bytes of the messages' texts alone.
+    texts_bytes: usize,
 }
 
 impl MessageRun {
@@ -169,7 +171,24 @@ impl MessageRun {
     /// Adds a copy of `message` at the end.
     pub fn push(&mut self, message: &Message<'_>) {
         let sent = EncodedSend::write(&message.sent, &mut self.text);
+        self.texts_bytes += message.sent.text.len();
         self.messages.push(EncodedMessage { seq: message.seq, received_at: message.received_at, sent });
+    }
+
+    /// Whether a page of at most `limit` messages and `bytes_max` bytes of texts has room for one with a text of `bytes`. The
+    /// first one has it, however large it is.
+    pub fn has_room(&self, bytes: usize, limit: usize, bytes_max: usize) -> bool {
+        let fits = self.is_empty() || self.texts_bytes.saturating_add(bytes) <= bytes_max;
+        self.len() < limit && fits
+    }
+
+    /// Adds a copy of `message` at the end of a page, unless the page is full. Returns whether it was added.
+    pub fn push_within(&mut self, message: &Message<'_>, limit: usize, bytes_max: usize) -> bool {
+        let has_room = self.has_room(message.sent.text.len(), limit, bytes_max);
+        if has_room {
+            self.push(message);
+        }
+        has_room
     }
 
     /// Reverses the order, for pages that were read backwards.

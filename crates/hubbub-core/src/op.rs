@@ -265,7 +265,8 @@ pub enum Outcome {
     Read(ReadMark),
     /// Messages of a user are erased, durably.
     Erased {
-        /// Number erased by this operation.
+        /// Number erased by this operation. Where an attempt was cut and repeated, a store that does not lock rooms may count
+        /// messages that had expired, too.
         messages: u64,
         /// Whether there are more: repeat the operation.
         more: bool,

@@ -1,8 +1,8 @@
 //! Cache of users' access to rooms, for reading.
 //!
 //! Commits of this server invalidate it at once: an entry that a change may have affected is removed before the change is
-//! answered. The time to live limits how long commits of other servers go unnoticed. Sends are not checked here: the
-//! store does that.
+//! answered. The time to live limits how long commits of other servers go unnoticed, so what is read is checked once more
+//! ([`Members::current_access`]) before it is shown. Sends are not checked here: the store does that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,6 +100,18 @@ impl Members {
         self.cache.insert(key.clone(), Entry { level, expires_at: now + self.ttl, epoch });
         if self.changes.load(Ordering::SeqCst) != changes {
             self.cache.remove(&key);
+        }
+        Ok(level)
+    }
+
+    /// The same as of now, wherever it was changed: where other servers write to the store, too, it is asked.
+    pub async fn current_access(&self, room: &RoomId, user: &UserId) -> Result<AccessLevel, ReadError> {
+        if !self.store.is_shared() {
+            return self.cached_access(room, user).await;
+        }
+        let level = self.access(room.clone(), user.clone()).await?.into();
+        if level == AccessLevel::Outsider {
+            self.cache.remove(&(room.clone(), user.clone()));
         }
         Ok(level)
     }

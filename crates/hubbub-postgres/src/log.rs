@@ -22,6 +22,7 @@ use crate::store::Postgres;
 
 statements! {
     ATTACHED("reading the attached log") = "select id, partitions from attached_log";
+    PARTITIONS("reading the attached log") = "select partitions from attached_log";
     LOCK_ROOMS("waiting for the writers of rooms") = "lock table rooms in exclusive mode";
     ATTACH("attaching the log") = "insert into attached_log (id, partitions) values ($1, $2)";
     ADD_OFFSETS("adding the partitions of the log") =
@@ -140,6 +141,12 @@ fn ends(positions: impl Iterator<Item = LogPosition>) -> BTreeMap<i32, i64> {
         *end = saturate::<u64, i64>(position.offset.saturating_add(1)).max(*end);
     }
     ends
+}
+
+/// Number of partitions of the attached log.
+pub(crate) async fn partitions(tx: &Tx<'_>) -> Result<u32> {
+    let row = tx.query_one(&PARTITIONS, &[]).await?;
+    Ok(saturate(row.get::<_, i32>(0)))
 }
 
 /// Records that operations were executed which no transaction could hold: they are refused for their content.

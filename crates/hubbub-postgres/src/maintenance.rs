@@ -147,12 +147,12 @@ impl Subsystems {
         tick.ask().await?;
         // What cannot be read now stays as it was.
         let mut figures = StoreFigures { partitions_missing: 0, ..status.figures() };
-        // None waits for another one to succeed.
-        partitions::tick(&self.context, &mut figures, tick).await?;
-        tick.done(self.rooms.tick().await).await?;
-        tick.done(self.queues.tick(&mut figures).await).await?;
-        tick.done(self.kv.tick(&mut figures).await).await?;
-        tick.done(self.stats.tick().await).await?;
+        // None waits for another one to succeed. On the heap, so that the stack of whoever opens the store is enough.
+        Box::pin(partitions::tick(&self.context, &mut figures, tick)).await?;
+        tick.done(Box::pin(self.rooms.tick()).await).await?;
+        tick.done(Box::pin(self.queues.tick(&mut figures)).await).await?;
+        tick.done(Box::pin(self.kv.tick(&mut figures)).await).await?;
+        tick.done(Box::pin(self.stats.tick()).await).await?;
         *status.figures.lock() = figures;
         Ok(())
     }

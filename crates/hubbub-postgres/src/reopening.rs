@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use hubbub_core::backoff::Backoff;
 use hubbub_core::clock::{Clock, ClockAnomaly, RandomSource};
 use hubbub_core::essential::supervise;
 use hubbub_core::kv::{KeyPage, KvChangesRead, KvEntry};
@@ -108,7 +109,7 @@ async fn open_again(
     clock: &Arc<dyn Clock>,
     random: &dyn RandomSource,
 ) -> Postgres {
-    let mut wait = RETRY_MIN;
+    let mut backoff = Backoff::new(RETRY_MIN, RETRY_MAX);
     loop {
         match Postgres::open(options.clone(), clock.clone(), random).await {
             Ok(postgres) => {
@@ -120,8 +121,7 @@ async fn open_again(
             }
             Err(error) => tracing::warn!(%error, "opening the database's new history failed; retrying"),
         }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(RETRY_MAX);
+        tokio::time::sleep(backoff.pause(random)).await;
     }
 }
 

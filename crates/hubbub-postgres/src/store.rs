@@ -89,7 +89,7 @@ impl Postgres {
         let setup = (options.pooler == Pooler::Session).then(|| connect::session_settings(&options));
         let pool = connect::pool(config, &options, Some(history.connection_check(setup)))?;
         let times = (options.apply_timeout, options.pool.max_lifetime);
-        let db = Db::new(pool, options.pooler, times, Some(history.clone()));
+        let db = Db::new(pool, options.pooler, times, Some(history.clone()), random.next_u64());
         let (clock, database_clock): (Arc<dyn Clock>, _) = match options.clock_trust_after {
             None => (clock, None),
             Some(trust_after) => {

@@ -1,6 +1,6 @@
 //! The store that the pipeline sees, and its background task.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use futures_util::TryStreamExt;
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth};
-use hubbub_core::{LogStore, OpBatch, Outcome, Timestamp};
+use hubbub_core::{LogStore, OpBatch, Outcome, RoomTotals, Timestamp};
 use parking_lot::RwLock;
 use scylla::client::session::Session;
 use scylla::value::CqlValue;
@@ -48,27 +48,14 @@ pub(crate) struct Context {
     /// How often.
     pub(crate) attached: AtomicU64,
     pub(crate) status: Status,
-    pub(crate) totals: Totals,
+    /// Messages and rooms.
+    pub(crate) totals: RoomTotals,
     pub(crate) cleanup: Notify,
     /// For tests: positions in the store are read only once, as if this server never learned that it lost a partition.
     pub(crate) is_zombie: AtomicBool,
     epoch: RwLock<Arc<str>>,
     keyspace: String,
     place: RwLock<Arc<str>>,
-}
-
-/// Messages and rooms, as far as this server knows: counted now and then, and kept up with its own writes.
-#[derive(Debug, Default)]
-pub(crate) struct Totals {
-    messages: AtomicI64,
-    rooms: AtomicI64,
-}
-
-impl Totals {
-    pub(crate) fn add(&self, messages: i64, rooms: i64) {
-        self.messages.fetch_add(messages, Ordering::Relaxed);
-        self.rooms.fetch_add(rooms, Ordering::Relaxed);
-    }
 }
 
 /// A keyspace of Cassandra or ScyllaDB as a store of rooms and statistics.
@@ -125,7 +112,7 @@ impl Scylla {
             is_attached: AtomicBool::new(false),
             attached: AtomicU64::new(0),
             status: Status::default(),
-            totals: Totals::default(),
+            totals: RoomTotals::default(),
             cleanup: Notify::new(),
             is_zombie: AtomicBool::new(false),
             epoch: RwLock::new(epoch.into()),
@@ -292,19 +279,20 @@ async fn clean_up(context: &Context, parts: &[i32]) -> Result<(), DbError> {
 /// Counts rooms and their messages by the rooms' states. Returns when the newest message was received.
 async fn count(context: &Context) -> Result<Option<Timestamp>, DbError> {
     let db = &context.db;
-    let statement = &db.statements.all_rooms;
-    let mut rows =
-        db.stream::<(String, Option<RoomState>)>("counting rooms", statement, (), PAGE_ROWS).await?;
-    let (mut messages, mut rooms, mut newest) = (0, 0, None);
-    while let Some((_, state)) = rows.try_next().await? {
-        newest = newest.max(state.as_ref().and_then(|state| state.last_received));
-        let Some(state) = state.filter(|state| state.present) else { continue };
-        rooms += 1;
-        messages += state.kept;
-    }
-    context.totals.messages.store(messages, Ordering::Relaxed);
-    context.totals.rooms.store(rooms, Ordering::Relaxed);
-    Ok(newest.map(Timestamp::from_micros))
+    let count = || async {
+        let statement = &db.statements.all_rooms;
+        let mut rows =
+            db.stream::<(String, Option<RoomState>)>("counting rooms", statement, (), PAGE_ROWS).await?;
+        let (mut messages, mut rooms, mut newest) = (0, 0, None);
+        while let Some((_, state)) = rows.try_next().await? {
+            newest = newest.max(state.as_ref().and_then(|state| state.last_received));
+            let Some(state) = state.filter(|state| state.present) else { continue };
+            rooms += 1;
+            messages += state.kept;
+        }
+        Ok((messages, rooms, newest))
+    };
+    Ok(context.totals.count(count).await?.map(Timestamp::from_micros))
 }
 
 impl Store for Scylla {
@@ -329,11 +317,10 @@ impl Store for Scylla {
     }
 
     fn figures(&self) -> StoreFigures {
-        let totals = &self.context.totals;
-        let figure = |count: &AtomicI64| saturate(count.load(Ordering::Relaxed));
+        let (messages, rooms) = self.context.totals.sums();
         StoreFigures {
-            messages: figure(&totals.messages),
-            rooms: figure(&totals.rooms),
+            messages,
+            rooms,
             requests: Some(self.context.db.requests.figures()),
             ..StoreFigures::default()
         }

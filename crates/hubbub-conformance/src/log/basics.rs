@@ -100,10 +100,10 @@ pub async fn a_refusal_is_final(fixture: &mut impl LogFixture) {
         record(1, Content::Send(Post::new("a0", "m1").user("eve"))),
         record(2, by_eve(RoomChange::AddMember { room: "a0", user: "eve" })),
         record(3, by_eve(RoomChange::PutRoom { room: "a0", settings: open })),
-        record(4, change(RoomChange::DeleteRoom { room: "b0" })),
+        record(4, change(RoomChange::DeleteRoom { room: "c0" })),
         record(5, by_eve(RoomChange::DeleteRoom { room: "a0" })),
         record(6, change(RoomChange::EraseUser { user: "nobody" })),
-        record(7, change(RoomChange::AddMember { room: "b0", user: "bob" })),
+        record(7, change(RoomChange::AddMember { room: "c0", user: "bob" })),
     ];
     replay(&store, &[made], 1).await;
     for record in &refused {
@@ -115,7 +115,7 @@ pub async fn a_refusal_is_final(fixture: &mut impl LogFixture) {
     }
     let later = [
         record(8, change(RoomChange::AddMember { room: "a0", user: "eve" })),
-        record(9, Content::Send(Post::new("b0", "m1"))),
+        record(9, Content::Send(Post::new("c0", "m1"))),
     ];
     replay(&store, &later, 9).await;
     let before = observe(&store).await;
@@ -148,7 +148,7 @@ pub async fn rooms_are_not_changed_past_the_log(fixture: &mut impl LogFixture) {
 }
 
 async fn check_refusals(store: &Arc<dyn Store>, before: &(Vec<super::steps::Seen>, super::steps::Numbers)) {
-    let (known, new) = (Post::new("a0", "past"), Post::new("d2", "past").user("new"));
+    let (known, new) = (Post::new("a0", "past"), Post::new("p2", "past").user("new"));
     let change = |what| Op::Change(Change { by: None, what });
     for ops in [
         vec![Op::Send(known.as_send())],

@@ -21,9 +21,4 @@ pub(crate) mod tests;
 pub trait LogFixture: Fixture {
     /// Opens the same data once more, as another server does. Both stay open.
     fn open_second(&mut self) -> impl Future<Output = Arc<dyn Store>> + Send;
-
-    /// Whether an erasure concerns the rooms of its record's partition only, so that the log must have it in each.
-    fn erases_by_partition(&self) -> bool {
-        false
-    }
 }

@@ -84,7 +84,7 @@ pub async fn records_twice_in_a_batch_are_executed_once(fixture: &mut impl LogFi
     let mut writer = Writer::at([0; _]);
     writer.send("a0", "ada", "m-1");
     writer.add("a0", "eve");
-    writer.send("b0", "bob", "m-2");
+    writer.send("c0", "bob", "m-2");
     writer.remove("a0", "eve");
     writer.send("a0", "ada", "m-3");
     let (records, mut model) = (writer.into_records(), Model::default());

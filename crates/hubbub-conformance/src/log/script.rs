@@ -1,6 +1,6 @@
 //! A log whose repetition is seen: what it adds is removed again, what it names is used again.
 
-use hubbub_core::{Change, RoomChange, RoomSettings};
+use hubbub_core::{Change, RoomChange, RoomSettings, log_partition};
 
 use super::super::model::Post;
 use super::steps::{Content, PARTITIONS, Record};
@@ -26,7 +26,10 @@ impl Writer {
     }
 
     fn append(&mut self, room: &str, content: Content) {
-        let partition = room.as_bytes().last().map_or(0, |digit| u32::from(digit - b'0'));
+        self.append_to(log_partition::of_room(room, PARTITIONS), content);
+    }
+
+    fn append_to(&mut self, partition: u32, content: Content) {
         let next = &mut self.next[partition as usize];
         // Now and then a number is missing, and the clock steps back.
         *next += if *next % 5 == 3 { 2 } else { 1 };
@@ -40,15 +43,13 @@ impl Writer {
 
     pub(super) fn change(&mut self, by: Option<&'static str>, what: RoomChange<'static>) {
         let change = Change { by, what };
-        self.append(change.room().unwrap_or("0"), Content::Change(change));
+        self.append(change.room().expect("an erasure is in each partition"), Content::Change(change));
     }
 
-    /// An erasure, in the first partition or in each.
-    pub(super) fn erase(&mut self, user: &'static str, everywhere: bool) {
-        for partition in &["0", "1", "2"][..if everywhere { 3 } else { 1 }] {
-            let change = Change { by: None, what: RoomChange::EraseUser { user } };
-            self.append(partition, Content::Change(change));
-        }
+    /// An erasure in one of the partitions, all of which must have it.
+    pub(super) fn erase_in(&mut self, partition: u32, user: &'static str) {
+        let change = Change { by: None, what: RoomChange::EraseUser { user } };
+        self.append_to(partition, Content::Change(change));
     }
 
     fn put(&mut self, room: &'static str, title: &'static str, members_only: bool) {
@@ -75,35 +76,41 @@ impl Writer {
         self.put("a0", "first", false);
         self.add("a0", "bob");
         self.send("a0", "ada", &id("m1"));
-        self.send("c1", "eve", &id("m1"));
+        self.send("d1", "eve", &id("m1"));
         self.read_all("a0", "bob");
         self.send("a0", "ada", &id("m2"));
-        self.put("d2", "closed", true);
-        self.send("d2", "eve", &id("refused"));
-        self.add("d2", "eve");
-        self.send("d2", "eve", &id("m1"));
-        self.add("c1", "zoe");
-        self.send("c1", "eve", &id("m2"));
-        self.remove("c1", "zoe");
+        self.put("p2", "closed", true);
+        self.send("p2", "eve", &id("refused"));
+        self.add("p2", "eve");
+        self.send("p2", "eve", &id("m1"));
+        self.add("d1", "zoe");
+        self.send("d1", "eve", &id("m2"));
+        self.remove("d1", "zoe");
         self.send("a0", "ada", &id("m2"));
-        self.remove("d2", "eve");
-        self.send("d2", "eve", &id("late"));
+        self.remove("p2", "eve");
+        self.send("p2", "eve", &id("late"));
         self.put("a0", "second", false);
         // A room that is deleted and made again, with the same ids.
-        self.send("b0", "ada", &id("m1"));
-        self.add("b0", "bob");
-        self.send("b0", "zoe", &id("m2"));
-        self.change(None, RoomChange::DeleteRoom { room: "b0" });
-        self.send("b0", "ada", &id("m1"));
-        self.add("b0", "zoe");
-        self.send("b0", "bob", &id("m3"));
-        // Whoever is erased writes again.
-        self.change(None, RoomChange::EraseUser { user: "zoe" });
-        self.send("b0", "zoe", &id("m4"));
+        self.send("c0", "ada", &id("m1"));
+        self.add("c0", "bob");
+        self.send("c0", "zoe", &id("m2"));
+        self.change(None, RoomChange::DeleteRoom { room: "c0" });
+        self.send("c0", "ada", &id("m1"));
+        self.add("c0", "zoe");
+        self.send("c0", "bob", &id("m3"));
+        // Whoever is erased writes again, also where other partitions have the erasure later.
+        self.add("d1", "zoe");
+        self.send("d1", "zoe", &id("m4"));
+        self.erase_in(0, "zoe");
+        self.send("c0", "zoe", &id("m4"));
         self.add("a0", "zoe");
-        self.change(Some("eve"), RoomChange::DeleteRoom { room: "b0" });
-        self.change(None, RoomChange::AddMember { room: "c1", user: "ada" });
-        self.send("c1", "ada", &id("m3"));
+        self.erase_in(2, "zoe");
+        self.send("p2", "zoe", &id("refused-too"));
+        self.erase_in(1, "zoe");
+        self.send("d1", "zoe", &id("m5"));
+        self.change(Some("eve"), RoomChange::DeleteRoom { room: "c0" });
+        self.change(None, RoomChange::AddMember { room: "d1", user: "ada" });
+        self.send("d1", "ada", &id("m3"));
         self.send("a0", "bob", &id("m4"));
     }
 }

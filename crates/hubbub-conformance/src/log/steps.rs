@@ -5,7 +5,8 @@ use std::sync::Arc;
 use hubbub_core::log_position::Attached;
 use hubbub_core::store::{ApplyError, Cursor, LastMessages, RoomInfo};
 use hubbub_core::{
-    Change, LogIdentity, LogPosition, Op, OpBatch, Outcome, Receipt, Store, Timestamp, UserId,
+    Change, LogIdentity, LogPosition, Op, OpBatch, Outcome, Receipt, RoomChange, Store, Timestamp, UserId,
+    log_partition,
 };
 
 use super::super::model::{Kept, Model, Post};
@@ -13,8 +14,8 @@ use super::super::steps::{room_id, unbounded};
 
 /// Partitions of the log.
 pub(super) const PARTITIONS: u32 = 3;
-/// Rooms of the cases. The number behind the letter says which partition has the room.
-pub(super) const ROOMS: [&str; 4] = ["a0", "b0", "c1", "d2"];
+/// Rooms of the cases. The number behind the letter says which partition has the room; see [`log_partition::of_room`].
+pub(super) const ROOMS: [&str; 4] = ["a0", "c0", "d1", "p2"];
 /// Users of the cases.
 pub(super) const USERS: [&str; 4] = ["ada", "bob", "eve", "zoe"];
 
@@ -100,9 +101,19 @@ pub(super) fn execute(model: &mut Model, records: &[Record]) -> Vec<Outcome> {
         Content::Send(post) => {
             model.apply(std::slice::from_ref(post), record.position.appended_at, true).remove(0)
         }
-        Content::Change(change) => model.change(change),
+        Content::Change(change) => change_one(model, change, record.position.partition),
     };
     records.iter().map(one).map(without_numbers).collect()
+}
+
+/// A change as its record in a partition makes it: an erasure erases in the rooms of that partition.
+pub(super) fn change_one(model: &mut Model, change: &Change<'_>, partition: u32) -> Outcome {
+    match change.what {
+        RoomChange::EraseUser { user } => {
+            model.erase(user, |room| log_partition::of_room(room, PARTITIONS) == partition)
+        }
+        _ => model.change(change),
+    }
 }
 
 /// The outcome without numbers of messages.

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use hubbub_core::log_position::{Attached, NextOffset, not_attached, past_the_log};
 use hubbub_core::store::{ApplyError, Read};
-use hubbub_core::{
-    Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, Outcome, Refusal, Store, Timestamp,
-};
+use hubbub_core::{Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, Outcome, Refusal, Store};
 
 use super::super::Fixture;
+use super::super::model::Model;
 use super::super::tests::{Flaw, InMemory, Memory, missed};
 use super::LogFixture;
+use super::steps::change_one;
 
-const FLAWS: [Flaw; 10] = [
+const FLAWS: [Flaw; 11] = [
+    Flaw::LogErasesEverywhere,
     Flaw::LogExecutesRepeats,
     Flaw::LogExecutesRepeatsOfABatch,
     Flaw::LogForgetsOffsetsWhenRestarted,
@@ -54,7 +55,7 @@ pub(crate) fn admit(store: &InMemory, ops: &[Op<'_>]) -> Result<(), ApplyError> 
 pub(crate) fn apply(
     store: &InMemory,
     batch: &OpBatch,
-    mut execute: impl FnMut(Op<'_>, Timestamp) -> Outcome,
+    model: &mut Model,
 ) -> Result<Vec<Outcome>, ApplyError> {
     let mut attached = store.log.lock();
     let log = attached.as_mut().ok_or_else(not_attached)?;
@@ -79,7 +80,13 @@ pub(crate) fn apply(
         }
         let now =
             if store.flaw == Flaw::LogUsesTheStoresClock { store.clock.now() } else { position.appended_at };
-        let outcome = match (execute(op, now), op) {
+        let done = match op {
+            Op::Change(change) if store.flaw != Flaw::LogErasesEverywhere => {
+                change_one(model, &change, position.partition)
+            }
+            _ => store.apply_op(model, op, now),
+        };
+        let outcome = match (done, op) {
             // An erasure is done at once here, but says at first that it is not.
             (Outcome::Erased { messages: messages @ 1.., .. }, Op::Change(_)) if !log.is_erasing => {
                 log.is_erasing = true;

@@ -213,6 +213,22 @@ pub async fn queues_say_whom_they_hold_something_for(fixture: &mut impl Fixture)
     assert_eq!(holding(&*fixture, "eve").await, [""; 0]);
     advance_ms(fixture, 1_000);
     assert_eq!(holding(&*fixture, "bob").await, ["b", "d"]);
+    // One that is held back by others of its group, until they have outlived their time.
+    for (text, ttl_ms) in [("first", Some(1_000)), ("second", Some(2_000)), ("third", None)] {
+        send(fixture, QueueSend { group: Some("g"), ttl_ms, ..message_for("a", "eve", text) }).await;
+    }
+    lease_one(fixture, wanted("a", "eve"), 3_000).await;
+    for (ms, held) in [(1_500, &[][..]), (1_000, &[]), (1_000, &["a"])] {
+        advance_ms(fixture, ms);
+        assert_eq!(holding(&*fixture, "eve").await, held, "after {ms} ms more");
+    }
+    assert_eq!(texts(&get(fixture, wanted("a", "eve"), 9).await), ["third"]);
+    for (text, ttl_ms) in [("fourth", Some(1_000)), ("fifth", None)] {
+        send(fixture, QueueSend { group: Some("g"), ttl_ms, ..message_for("a", "eve", text) }).await;
+    }
+    advance_ms(fixture, 1_500);
+    assert_eq!(holding(&*fixture, "eve").await, ["a"]);
+    assert_eq!(texts(&get(fixture, wanted("a", "eve"), 9).await), ["fifth"]);
 }
 
 /// A fixture without its generic methods.

@@ -1,6 +1,8 @@
 //! More than one answer holds.
 
-use hubbub_core::queue::{Audience, QueueSend, QueueSettings, Settle, TAKE_MAX};
+use hubbub_core::queue::{
+    Audience, Due, MessageState, QueueInfo, QueueSend, QueueSettings, Settle, TAKE_MAX,
+};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome};
 
 use super::super::Fixture;
@@ -86,4 +88,32 @@ pub async fn pages_skip_nothing(fixture: &mut impl Fixture) {
         }
         assert_eq!(listed, ids, "{limit} to a page");
     }
+}
+
+/// What comes due at once is told of as ready at once, in lists and counts.
+pub async fn what_comes_due_at_once_is_ready_at_once(fixture: &mut impl Fixture) {
+    const MANY: usize = 1_300;
+    make_plain(fixture, "q").await;
+    let sends: Vec<QueueOp<'_>> = (0..MANY)
+        .map(|_| QueueOp::Send(QueueSend { due: Due::In(1_000), ..message("q", "later") }))
+        .collect();
+    for some in sends.chunks(500) {
+        batch(fixture, some).await;
+    }
+    let counts = |told: &QueueInfo| (told.ready, told.delayed, told.leased);
+    assert_eq!(counts(&info(fixture, "q").await), (0, MANY as u64, 0));
+    advance_ms(fixture, 1_000);
+    let first = fixture.store().waiting(queue_id("q"), 0, MANY).await.unwrap().unwrap_or_default();
+    assert!(first.iter().all(|one| one.state == MessageState::Ready));
+    assert_eq!(counts(&info(fixture, "q").await), (MANY as u64, 0, 0));
+    let mut held = Vec::new();
+    for most in [500, 500, 300] {
+        held.extend(lease(fixture, wanted("q", "bob"), most, 1_000).await);
+    }
+    assert_eq!(held.len(), MANY);
+    assert_eq!(counts(&info(fixture, "q").await), (0, 0, MANY as u64));
+    advance_ms(fixture, 1_000);
+    let all = fixture.store().queues(None, 9).await.unwrap();
+    assert_eq!(all.iter().map(counts).collect::<Vec<_>>(), [(MANY as u64, 0, 0)]);
+    assert!(waiting(fixture, "q").await.iter().all(|one| one.state == MessageState::Ready));
 }

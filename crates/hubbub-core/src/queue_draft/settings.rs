@@ -12,7 +12,7 @@ use crate::id::{ID_BYTES_MAX, ID_RULE, is_valid_id};
 use crate::invariant::saturate;
 use crate::queue::{DEAD_LETTER_SUFFIX, DURATION_MS_MAX, QueueSettings, WhenFull};
 
-/// Settings of a queue as received. Unknown fields are ignored; absent ones keep their values.
+/// Settings of a queue as received. Unknown fields are passed over here; absent ones keep their values.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]

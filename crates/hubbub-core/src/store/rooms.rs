@@ -210,7 +210,8 @@ pub struct HistoryPage {
     /// Seq of the room's newest message when the page was read; 0 if there never was one.
     pub head: u64,
     /// What follows the newest removed message that precedes all kept ones. Where numbers have no gaps: the seq of the
-    /// oldest kept message; `head + 1` if there is none. A cursor before `oldest - 1` missed something.
+    /// oldest kept message; `head + 1` if there is none. Where they have gaps it may be smaller: a message that was removed
+    /// while older ones were kept need not count once those are removed, too. A cursor before `oldest - 1` missed something.
     pub oldest: u64,
     /// Whether there is more in the direction of the cursor.
     pub more: bool,
@@ -224,7 +225,8 @@ pub struct RoomInfo {
     /// Seq of its newest message; 0 if there never was one.
     pub head: u64,
     /// What follows the newest removed message that precedes all kept ones. Where numbers have no gaps: the seq of the
-    /// oldest kept message; `head + 1` if there is none. A cursor before `oldest - 1` missed something.
+    /// oldest kept message; `head + 1` if there is none. Where they have gaps it may be smaller: a message that was removed
+    /// while older ones were kept need not count once those are removed, too. A cursor before `oldest - 1` missed something.
     pub oldest: u64,
     /// Messages kept.
     pub messages: u64,

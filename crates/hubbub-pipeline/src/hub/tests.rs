@@ -209,7 +209,7 @@ fn presence_counts_users_not_sockets() {
     let present = || hub.present("r").iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(present(), users[..2]);
     assert_eq!(shown(&outboxes[0]).len(), 1, "bob came once, with two sockets");
-    hub.typing(attachments[1].as_ref().unwrap(), &UserId::new("bob").unwrap(), &outboxes[1]);
+    assert!(hub.typing(attachments[1].as_ref().unwrap()));
     assert!(shown(&outboxes[0])[0].starts_with("Typing") && shown(&outboxes[1]).is_empty());
     hub.detach(attachments[1].take().unwrap());
     assert!(shown(&outboxes[0]).is_empty() && present().len() == 2);
@@ -218,6 +218,26 @@ fn presence_counts_users_not_sockets() {
     assert_eq!(present(), users[..1]);
     hub.detach(attachments[0].take().unwrap());
     assert!(present().is_empty());
+}
+
+/// Whoever is not live yet may be a stranger, and whoever was removed is one.
+#[test]
+fn only_who_is_live_types() {
+    let hub = hub();
+    let [watch, ada, eve] = [(); 3].map(|()| outbox(99));
+    let watching = live(&hub, "r", None, &watch);
+    let of_ada = live(&hub, "r", Some("ada"), &ada);
+    let of_eve = hub.attach(RoomId::new("r").unwrap(), Some(UserId::new("eve").unwrap()), &eve);
+    assert!(hub.typing(&of_ada) && !hub.typing(&of_eve) && !hub.typing(&watching));
+    publish_all(&hub, [change(RoomChange::RemoveMember { room: "r", user: "ada" })]);
+    shown(&watch);
+    assert!(!hub.typing(&of_ada), "it has not heard of its end");
+    // Another subscription of the same outbox is not the one that types.
+    let again = live(&hub, "r", Some("ada"), &ada);
+    shown(&watch);
+    assert!(!hub.typing(&of_ada) && shown(&watch).is_empty());
+    assert!(hub.typing(&again) && shown(&watch).len() == 1);
+    [watching, of_ada, of_eve, again].into_iter().for_each(|attachment| hub.detach(attachment));
 }
 
 #[test]

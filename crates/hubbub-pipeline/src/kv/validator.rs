@@ -23,6 +23,7 @@ use hubbub_core::kv::{KvChange, KvChangesRead, KvOp, KvOutcome};
 use hubbub_core::store::{KvStore, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::cache::{Cache, Cached};
@@ -39,6 +40,8 @@ const ATTEMPTS_MAX: usize = 4;
 const VALIDATIONS_MAX: usize = 2;
 /// Reads that may wait for a validation.
 const WAITING_MAX: usize = 10_000;
+/// The longest wait for a validation. Stores give up their reads by then.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time between two checks of the store's epoch while an answer is awaited.
 const EPOCH_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -141,20 +144,21 @@ impl CacheValidator {
             // A task of its own: the caller may go away while others wait for the same answer.
             tokio::spawn(self.clone().run_validations());
         }
-        answer.await.unwrap_or_else(|_| Err(unavailable("the server is stopping")))
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(unavailable("the validation of cached keys ended early")),
+            Err(_) => Err(unavailable("the store does not say in time which keys changed")),
+        }
     }
 
     /// Runs validations as long as reads wait.
     async fn run_validations(self: Arc<Self>) {
+        let _right = ValidationRight(&self);
         loop {
-            let waiting = {
-                let mut queue = self.queue.lock();
-                if queue.waiting.is_empty() {
-                    queue.in_flight -= 1;
-                    return;
-                }
-                std::mem::take(&mut queue.waiting)
-            };
+            let waiting = std::mem::take(&mut self.queue.lock().waiting);
+            if waiting.is_empty() {
+                return;
+            }
             let answer = self.validate().await;
             for sender in waiting {
                 // The caller may have gone.
@@ -296,6 +300,23 @@ impl CacheValidator {
         }
         if is_next {
             position.revision = last;
+        }
+    }
+}
+
+/// The right of a task to run validations. Given back when the task ends, also by a panic; but as long as reads wait, another
+/// task takes it over.
+struct ValidationRight<'a>(&'a Arc<CacheValidator>);
+
+impl Drop for ValidationRight<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock();
+        match Handle::try_current() {
+            Ok(runtime) if !queue.waiting.is_empty() => {
+                drop(queue);
+                runtime.spawn(self.0.clone().run_validations());
+            }
+            _ => queue.in_flight -= 1,
         }
     }
 }

@@ -4,6 +4,7 @@
 use hubbub_core::draft::{Defaults, MessageDraft, Rules};
 use hubbub_core::limits::Limits;
 use hubbub_core::store::ApplyError;
+use hubbub_core::text::json_fault;
 use hubbub_core::{ErrorCode, Outcome, Refusal, Send, Timestamp};
 
 use crate::batcher::Ticket;
@@ -39,7 +40,7 @@ pub(super) fn read<R>(
         return Err(malformed("the body is no JSON object".to_owned()));
     }
     let draft: MessageDraft<'_> = serde_json::from_slice(envelope.body)
-        .map_err(|error| malformed(format!("the body is not the expected JSON: {error}")))?;
+        .map_err(|error| malformed(format!("the body is not the expected JSON: {}", json_fault(&error))))?;
     let room = if draft.room_id.is_some() { None } else { envelope.room };
     let is_nameless = draft.message_id.is_none() && envelope.message_id.is_none();
     let id = envelope.message_id.unwrap_or(made_id);

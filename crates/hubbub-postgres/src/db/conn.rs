@@ -14,7 +14,8 @@ use scopeguard::ScopeGuard;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Statement};
 
-use super::round_trips::InFlight;
+use super::abandoned::{Abandoned, ReadLimit};
+use super::round_trips::{InFlight, Usability};
 use super::{DbError, Param, Result, Sql};
 use crate::history::{DatabaseHistory, IDENTITY_BRIEF};
 use crate::options::Pooler;
@@ -38,9 +39,11 @@ const BEGIN_READ: &str = "begin isolation level read committed read only";
 /// For several statements that share one snapshot.
 pub(crate) const BEGIN_SNAPSHOT: &str = "begin isolation level repeatable read read only";
 
+const BEGINNING: &str = "beginning a transaction";
 pub(super) const COMMITTING: &str = "committing";
 
-/// A pooled connection. Dropping it returns it to the pool, or closes it if it is unusable or too old.
+/// A pooled connection. Dropping it returns it to the pool once all its statements have ended, or closes it if it is unusable or
+/// too old.
 pub(crate) struct Conn {
     link: ScopeGuard<Link, fn(Link)>,
 }
@@ -50,6 +53,7 @@ pub(crate) struct Link {
     client: Object,
     pooler: Pooler,
     pub(super) in_flight: InFlight,
+    abandoned: Abandoned,
     /// The history each transaction must find; `None` if the connection was checked when it was opened.
     history: Option<Arc<DatabaseHistory>>,
     /// Age at which it is closed after its use.
@@ -69,7 +73,10 @@ pub(crate) struct Tx<'a> {
 impl Link {
     pub(super) async fn prepare(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Statement, Error> {
         let types: Vec<Type> = params.iter().map(|param| param.sql_type()).collect();
-        self.client.prepare_typed_cached(sql.text, &types).await
+        self.in_flight.begin_preparing();
+        let prepared = self.client.prepare_typed_cached(sql.text, &types).await;
+        self.in_flight.end_preparing();
+        prepared
     }
 
     /// Awaits an answer, and records whether the connection remains usable.
@@ -162,17 +169,19 @@ impl Conn {
     pub(super) fn new(
         client: Object,
         pooler: Pooler,
-        in_flight: InFlight,
+        (in_flight, abandoned): (InFlight, Abandoned),
         history: Option<Arc<DatabaseHistory>>,
         max_lifetime: Duration,
     ) -> Self {
         let give_back: fn(Link) = |link| {
             let is_old = Object::metrics(&link.client).age() >= link.max_lifetime;
-            if link.in_flight.is_spoiled() || is_old {
-                drop(Object::take(link.client));
+            match link.in_flight.usability() {
+                Usability::Usable if !is_old => {}
+                Usability::Unanswered { is_last } => link.abandoned.settle(link.client, is_last || is_old),
+                Usability::Usable | Usability::Unusable => drop(Object::take(link.client)),
             }
         };
-        let link = Link { client, pooler, in_flight, history, max_lifetime };
+        let link = Link { client, pooler, in_flight, abandoned, history, max_lifetime };
         Self { link: scopeguard::guard(link, give_back) }
     }
 
@@ -190,8 +199,12 @@ impl Conn {
         // The commit is sent with the rest.
         tx.is_over = true;
         // Each is sent when it is first polled, so in this order.
-        let (begun, rows, committed) =
-            join3(tx.begin(BEGIN_READ), tx.query(sql, params), tx.batch(COMMITTING, "commit")).await;
+        let (begun, rows, committed) = join3(
+            tx.begin(BEGIN_READ, tx.read_limit()),
+            tx.query(sql, params),
+            tx.batch(COMMITTING, "commit"),
+        )
+        .await;
         begun?;
         let rows = rows?;
         committed.map(|()| rows)
@@ -209,7 +222,8 @@ impl Conn {
             return Ok(None);
         }
         let tx = Tx { link: &self.link, is_over: false };
-        tx.batch("beginning a transaction", BEGIN_READ).await?;
+        let limit = self.link.abandoned.read_limit().map_or("", ReadLimit::text);
+        tx.batch(BEGINNING, &format!("{BEGIN_READ}; {limit}")).await?;
         Ok(Some(tx))
     }
 
@@ -220,18 +234,28 @@ impl Conn {
 }
 
 impl Tx<'_> {
-    /// Sends `begin`, and with it the query of the history if the connection was not checked.
-    pub(super) async fn begin(&self, how: &str) -> Result<()> {
-        let what = "beginning a transaction";
+    /// The limit for reads whose callers wait for a limited time.
+    pub(super) const fn read_limit(&self) -> Option<&ReadLimit> {
+        self.link.abandoned.read_limit()
+    }
+
+    /// Sends `begin`, and with it the query of the history if the connection was not checked. Behind a transaction pooler,
+    /// `limit` is set for its statements.
+    pub(super) async fn begin(&self, how: &str, limit: Option<&ReadLimit>) -> Result<()> {
+        let what = BEGINNING;
         let Some(history) = &self.link.history else { return self.batch(what, how).await };
-        let text = format!("{how}; {IDENTITY_BRIEF}");
+        // The first row is the one that is checked.
+        let text = format!("{how}; {IDENTITY_BRIEF}; {}", limit.map_or("", ReadLimit::text));
         // On the heap, so that it does not enlarge transactions that check nothing.
         history.check(&Box::pin(self.send(what, self.client.simple_query(&text))).await?)
     }
 
     pub(crate) async fn commit(mut self) -> Result<()> {
         self.is_over = true;
-        self.batch(COMMITTING, "commit").await
+        self.in_flight.set_committing(true);
+        let committed = self.batch(COMMITTING, "commit").await;
+        self.in_flight.set_committing(false);
+        committed
     }
 }
 

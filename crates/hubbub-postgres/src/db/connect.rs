@@ -103,14 +103,15 @@ pub(crate) fn session_settings(options: &PostgresOptions) -> String {
     format!("set idle_in_transaction_session_timeout = {millis}; {SYNCHRONOUS}")
 }
 
-/// A pool that connects on demand. `created` checks each new connection.
+/// A pool that connects on demand, and how it does. `created` checks each new connection.
 pub(crate) fn pool(
     config: Config,
     options: &PostgresOptions,
     created: Option<Hook>,
-) -> Result<Pool, OpenError> {
+) -> Result<(Pool, MakeRustlsConnect), OpenError> {
     let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = Manager::from_config(config, tls(options.ca.as_deref())?, manager);
+    let tls = tls(options.ca.as_deref())?;
+    let manager = Manager::from_config(config, tls.clone(), manager);
     let PoolOptions { max, acquire_timeout, .. } = options.pool;
     let timeouts = Timeouts {
         wait: Some(acquire_timeout),
@@ -126,5 +127,7 @@ pub(crate) fn pool(
     if let Some(hook) = created {
         builder = builder.post_create(hook);
     }
-    builder.build().map_err(|error| OpenError(format!("no pool of connections can be made: {error}")))
+    let pool = builder.build();
+    let pool = pool.map_err(|error| OpenError(format!("no pool of connections can be made: {error}")))?;
+    Ok((pool, tls))
 }

@@ -80,12 +80,14 @@ impl DbError {
         }
     }
 
-    /// Whether an immediate retry may succeed: another transaction interfered, or the first attempt only collected
+    /// Whether a retry may succeed: another transaction interfered, or the first attempt only collected
     /// information.
     pub(crate) fn is_conflict(&self) -> bool {
-        if matches!(self, Self::Again { .. }) {
-            return true;
-        }
+        matches!(self, Self::Again { .. }) || self.is_interference()
+    }
+
+    /// Whether another transaction interfered.
+    pub(crate) fn is_interference(&self) -> bool {
         matches!(self.state(), Some(code) if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED)
     }
 

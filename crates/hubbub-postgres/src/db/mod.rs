@@ -3,6 +3,7 @@
 //! A subsystem runs its [`Sql`] alone ([`Db::read`]), or in a transaction ([`Db::run`], [`Db::snapshot`]). A batch runs inside
 //! [`Db::transact`], which retries after conflicts and classifies errors.
 
+mod abandoned;
 pub(crate) mod clock;
 mod conn;
 pub(crate) mod connect;
@@ -19,12 +20,16 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use futures_util::future::{join3, poll_immediate, try_join};
+use hubbub_core::backoff::Backoff;
+use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::history::DatabaseHistory;
 use crate::options::Pooler;
+use abandoned::Abandoned;
 use conn::{BEGIN, BEGIN_WRITE, COMMITTING};
 pub(crate) use conn::{BEGIN_SNAPSHOT, Conn, Tx, WALKING, walking};
 pub(crate) use error::{DbError, Failure, Result};
@@ -36,9 +41,12 @@ pub(crate) use sql::{Param, PgTime, RowPlace, Sql, column, statements};
 const REPLICA_PATIENCE: Duration = Duration::from_secs(5);
 /// Most attempts of a transaction that conflicts with others.
 const TRIES_MAX: u32 = 10;
+/// Pauses between them: two servers that deadlocked would otherwise meet again at once.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
+const PAUSE_LONGEST: Duration = Duration::from_millis(250);
 
 /// A pool of connections to one database.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Db {
     pool: Pool,
     pooler: Pooler,
@@ -47,6 +55,8 @@ pub(crate) struct Db {
     max_lifetime: Duration,
     pool_metrics: Arc<PoolMetrics>,
     round_trips: Arc<RoundTrips>,
+    abandoned: Abandoned,
+    random: Arc<SeededRandom>,
     /// The history that every transaction must find, behind a transaction pooler; its servers may change unseen. `None`
     /// without one: then connections are checked once, when they are opened.
     history: Option<Arc<DatabaseHistory>>,
@@ -58,15 +68,24 @@ struct FailedAttempt {
 }
 
 impl Db {
+    /// Call it on the runtime that drives the connections. `seed` makes its pauses differ from those of other servers.
     pub(crate) fn new(
-        pool: Pool,
+        (pool, tls): (Pool, MakeRustlsConnect),
         pooler: Pooler,
         (timeout, max_lifetime): (Duration, Duration),
         history: Option<Arc<DatabaseHistory>>,
+        seed: u64,
     ) -> Self {
         let history = history.filter(|_| pooler == Pooler::Transaction);
         let (pool_metrics, round_trips) = (Arc::default(), Arc::default());
-        Self { pool, pooler, timeout, max_lifetime, pool_metrics, round_trips, history }
+        let abandoned = Abandoned::new(pooler, tls, timeout.max(REPLICA_PATIENCE));
+        let random = Arc::new(SeededRandom::new(seed));
+        Self { pool, pooler, timeout, max_lifetime, pool_metrics, round_trips, abandoned, random, history }
+    }
+
+    /// The longest that one read takes, from the wait for a connection to the answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.pool.timeouts().wait.unwrap_or_default() + self.timeout
     }
 
     /// A connection. Waits for one for at most the pool's timeout.
@@ -84,7 +103,7 @@ impl Db {
             Ok(client) => Ok(Conn::new(
                 client,
                 self.pooler,
-                InFlight::new(self.round_trips.clone()),
+                (InFlight::new(self.round_trips.clone()), self.abandoned.clone()),
                 self.history.clone(),
                 self.max_lifetime,
             )),
@@ -102,6 +121,8 @@ impl Db {
     }
 
     /// All rows of one read-only statement. A broken pooled connection is replaced once.
+    ///
+    /// Whoever drops it, or any other work here, may do so at any time ([`abandoned`]).
     pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         let mut is_first = true;
         loop {
@@ -142,7 +163,14 @@ impl Db {
         what: &'static str,
         work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.within(what, self.run_as(BEGIN_SNAPSHOT, work)).await
+        self.within(what, async {
+            let mut conn = self.get().await?;
+            let tx = conn.open();
+            let ((), done) = try_join(tx.begin(BEGIN_SNAPSHOT, tx.read_limit()), work(&tx)).await?;
+            tx.commit().await?;
+            Ok(done)
+        })
+        .await
     }
 
     /// The same without a timeout, with that begin.
@@ -154,7 +182,7 @@ impl Db {
         let mut conn = self.get().await?;
         let tx = conn.open();
         // The first statements travel with it: each is sent when first polled.
-        let ((), done) = try_join(tx.begin(begin), work(&tx)).await?;
+        let ((), done) = try_join(tx.begin(begin, None), work(&tx)).await?;
         tx.commit().await?;
         Ok(done)
     }
@@ -196,7 +224,7 @@ impl Db {
         &self,
         attempt: impl AsyncFn(&mut Conn) -> Result<T, FailedAttempt>,
     ) -> Result<T, Failure> {
-        let mut tries = 0;
+        let (mut tries, mut backoff) = (0, Backoff::new(PAUSE_FIRST, PAUSE_LONGEST));
         loop {
             tries += 1;
             let mut conn = self.get().await.map_err(|fault| fault.before_commit())?;
@@ -208,6 +236,10 @@ impl Db {
             let is_stale = tries == 1 && !is_committing && fault.is_broken_connection();
             if !(is_stale || fault.is_conflict() && tries < TRIES_MAX) {
                 return Err(if is_committing { fault.at_commit().into() } else { fault.failed() });
+            }
+            drop(conn);
+            if fault.is_interference() {
+                tokio::time::sleep(backoff.pause(&*self.random)).await;
             }
         }
     }
@@ -221,7 +253,7 @@ impl Db {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.open();
             // The first statements travel with it: each is sent when first polled.
-            let ((), value) = try_join(tx.begin(BEGIN_WRITE), work(&tx)).await?;
+            let ((), value) = try_join(tx.begin(BEGIN_WRITE, None), work(&tx)).await?;
             Ok((value, tx))
         });
         let worked = worked.await.unwrap_or(Err(DbError::Timeout { what }));
@@ -248,9 +280,10 @@ impl Db {
         let mut tx = conn.open();
         // The commit is sent with the rest.
         tx.is_over = true;
+        tx.in_flight.set_committing(true);
         let done = self.within(what, async {
             // Each is sent when first polled, so in this order.
-            let done = join3(tx.begin(begin), tx.query(sql, params), tx.batch(COMMITTING, "commit"));
+            let done = join3(tx.begin(begin, None), tx.query(sql, params), tx.batch(COMMITTING, "commit"));
             match done.await {
                 (Ok(()), Ok(rows), Ok(())) => Ok(rows),
                 // The statement ran without a transaction, and its change stays.

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::store::ReadError;
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ type Call<Q> = (<Q as BatchQuery>::Key, oneshot::Sender<Answer<Q>>);
 pub(crate) struct QueryBatcher<Q: BatchQuery> {
     query: Q,
     runtime: Handle,
+    /// The longest wait for an answer.
+    patience: Duration,
     calls: Mutex<Calls<Q>>,
 }
 
@@ -49,9 +52,9 @@ struct Calls<Q: BatchQuery> {
 }
 
 impl<Q: BatchQuery> QueryBatcher<Q> {
-    pub(crate) fn new(query: Q, runtime: Handle) -> Arc<Self> {
+    pub(crate) fn new(query: Q, runtime: Handle, patience: Duration) -> Arc<Self> {
         let calls = Mutex::new(Calls { waiting: VecDeque::new(), queries: 0 });
-        Arc::new(Self { query, runtime, calls })
+        Arc::new(Self { query, runtime, patience, calls })
     }
 
     pub(crate) fn batch_query(&self) -> &Q {
@@ -69,8 +72,7 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
         let is_first = {
             let mut calls = self.calls.lock();
             if calls.waiting.len() >= WAITING_MAX {
-                let reason = format!("too many reads of {} wait already", Q::SUBJECT);
-                return Err(ReadError::Unavailable { reason });
+                return Err(unavailable(format!("too many reads of {} wait already", Q::SUBJECT)));
             }
             calls.waiting.push_back((key, sender));
             let is_first = calls.queries < QUERIES_MAX;
@@ -81,16 +83,20 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
             // A task of its own: the caller may go away while others wait for the same query.
             self.runtime.spawn(self.clone().run_queries());
         }
-        answer.await.unwrap_or_else(|_| Err(ReadError::Unavailable { reason: "the store is closing".into() }))
+        match tokio::time::timeout(self.patience, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(unavailable(format!("a read of {} ended early", Q::SUBJECT))),
+            Err(_) => Err(unavailable(format!("reading {}: no answer in time", Q::SUBJECT))),
+        }
     }
 
     /// Runs queries as long as calls wait.
     async fn run_queries(self: Arc<Self>) {
+        let _right = QueryRight(&self);
         loop {
             let calls: Vec<_> = {
                 let mut calls = self.calls.lock();
                 if calls.waiting.is_empty() {
-                    calls.queries -= 1;
                     return;
                 }
                 let count = calls.waiting.len().min(Q::KEYS_MAX);
@@ -106,6 +112,9 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
             // It may be what is stored of another key: then each is read alone.
             let is_divided = keys.len() > 1 && matches!(found, Err(ReadError::Damaged { .. }));
             for (key, sender) in calls {
+                if sender.is_closed() {
+                    continue;
+                }
                 let answer = if is_divided {
                     let found = self.query.query(std::slice::from_ref(&key)).await;
                     found.map(|mut found| found.remove(&key))
@@ -119,5 +128,82 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
                 let _ = sender.send(answer);
             }
         }
+    }
+}
+
+/// The right of a task to run queries. Given back when the task ends, also by a panic; but as long as calls wait, another
+/// task takes it over.
+struct QueryRight<'a, Q: BatchQuery>(&'a Arc<QueryBatcher<Q>>);
+
+impl<Q: BatchQuery> Drop for QueryRight<'_, Q> {
+    fn drop(&mut self) {
+        let mut calls = self.0.calls.lock();
+        if calls.waiting.is_empty() {
+            calls.queries -= 1;
+            return;
+        }
+        drop(calls);
+        self.0.runtime.spawn(self.0.clone().run_queries());
+    }
+}
+
+fn unavailable(reason: String) -> ReadError {
+    ReadError::Unavailable { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    /// Panics so often, then answers; or never does for the key 0.
+    struct Panicking(AtomicUsize);
+
+    impl BatchQuery for Panicking {
+        type Key = u8;
+        type Value = u8;
+
+        const SUBJECT: &'static str = "numbers";
+        const KEYS_MAX: usize = 1;
+
+        async fn query(&self, keys: &[u8]) -> Result<HashMap<u8, u8>, ReadError> {
+            tokio::task::yield_now().await;
+            let panics = self.0.fetch_update(SeqCst, SeqCst, |panics| panics.checked_sub(1)).is_ok();
+            assert!(!panics, "a test wants this panic");
+            if keys == [0] {
+                std::future::pending().await
+            }
+            Ok(keys.iter().map(|key| (*key, *key)).collect())
+        }
+    }
+
+    const PATIENCE: Duration = Duration::from_millis(200);
+
+    fn batcher(panics: usize) -> Arc<QueryBatcher<Panicking>> {
+        let query = Panicking(AtomicUsize::new(panics));
+        QueryBatcher::new(query, Handle::current(), PATIENCE)
+    }
+
+    fn is_unavailable(answer: &Result<Option<u8>, ReadError>) -> bool {
+        matches!(answer, Err(ReadError::Unavailable { .. }))
+    }
+
+    #[tokio::test]
+    async fn queries_that_panic_leave_nobody_waiting() {
+        let batcher = batcher(QUERIES_MAX + 1);
+        // With one key for each query, some wait while the others panic.
+        let answers = futures_util::future::join_all((1..=9).map(|key| batcher.get(key))).await;
+        assert_eq!(answers.iter().filter(|answer| is_unavailable(answer)).count(), QUERIES_MAX + 1);
+        assert!(answers.contains(&Ok(Some(9))), "{answers:?}");
+        assert_eq!(batcher.get(7).await, Ok(Some(7)));
+        assert_eq!(batcher.calls.lock().queries, 0);
+    }
+
+    #[tokio::test]
+    async fn a_query_without_an_answer_is_not_waited_for_without_end() {
+        let batcher = batcher(0);
+        assert!(is_unavailable(&batcher.get(0).await));
+        assert_eq!(batcher.get(1).await, Ok(Some(1)), "there is another right to query");
     }
 }

@@ -15,7 +15,6 @@ use hubbub_core::kv::{
 use hubbub_core::store::{KvStore, Read, ReadError};
 use tokio_postgres::Row;
 
-use super::single::Finished;
 use super::{KeyPosition, Kv};
 use crate::db::query_batcher::BatchQuery;
 use crate::db::{Db, DbError, Param, PgTime, Result, Tx, statements};
@@ -186,8 +185,7 @@ impl Kv {
         let single = if self.values.has_waiting() { None } else { self.singles.begin() };
         let Some(single) = single else { return Box::pin(self.values.get(key)) };
         let values = self.values.clone();
-        let read = async move { values.batch_query().read_one(single, &key).await };
-        Box::pin(Finished::new(self.context.runtime.clone(), read))
+        Box::pin(async move { values.batch_query().read_one(single, &key).await })
     }
 
     /// Observes the revision with which each row begins.

@@ -79,7 +79,7 @@ impl Kv {
         position.refresh(&context).await.map_err(broken)?;
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), position: position.clone() };
-        let values = QueryBatcher::new(values, context.runtime.clone());
+        let values = QueryBatcher::new(values, context.runtime.clone(), context.db.patience());
         let singles = Singles::new(&context.options.pool);
         let lease = Arc::new(Lease::new(context.clock.clone(), own.cast_signed()));
         let mut leasing = Leasing::new(context.clone(), lease.clone());

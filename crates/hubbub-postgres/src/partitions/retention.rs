@@ -27,8 +27,8 @@ const ROOMS: i64 = 500;
 const MESSAGES: i64 = 5_000;
 /// Most pages of a partition whose ids are deleted in one step.
 const PAGES: i64 = 100;
-/// Most expired partitions searched, including those that stay because of some rooms.
-const PARTITIONS: i64 = 64;
+/// Most expired partitions searched in one step, including those that stay because of some rooms.
+const PARTITIONS: i64 = 16;
 
 statements! {
     /// The last expired message of rooms with a retention of their own.
@@ -42,7 +42,7 @@ statements! {
          order by r.no";
 
     EXPIRED("finding expired partitions") =
-        "select begins, ends, name from partitions where ends <= $1 order by begins limit $2";
+        "select begins, ends, name from partitions where ends <= $1 and begins > $2 order by begins limit $3";
 
     /// The last visible message in a partition, of rooms that do not keep messages longer; and whether others have some in it. As
     /// of one moment: what neither of the two finds is nobody's.
@@ -113,33 +113,56 @@ struct ExpiredMessages {
     retention_s: Option<i64>,
 }
 
-/// Where the next search of rooms with a retention of their own continues.
+/// Where a search continues that takes several steps: first in the rooms with a retention of their own, then in the expired
+/// partitions. What it has passed is searched again by the next one.
 #[derive(Debug, Default)]
-pub(crate) struct TrimProgress {
-    after: i32,
+pub(crate) struct SearchProgress {
+    /// The last room searched, from which the search of rooms continues.
+    room: i32,
+    /// Whether all rooms were searched since something of a partition changed.
+    has_all_rooms: bool,
+    /// The beginning of the last partition searched.
+    partition: Option<PgTime>,
 }
 
-/// Runs one step. Returns whether it changed anything, or has more to search.
-pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Result<bool> {
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SearchStep {
+    /// Something was hidden or removed, and there may be more.
+    Changed,
+    /// Nothing was found so far.
+    More,
+    /// Nothing was found in the rest, either. The next step begins a new search.
+    Done,
+}
+
+/// Runs one step.
+pub(crate) async fn step(context: &Context, progress: &mut SearchProgress) -> Result<SearchStep> {
     let db = &context.db;
     // A drop cannot be undone, so it needs proven time.
     let now = context.clock.proven();
     let expiring = db.within("deleting expired messages", async {
-        if trim_own(db, now, progress).await? {
-            return Ok(true);
+        if !progress.has_all_rooms {
+            let trimmed = trim_own(db, now, progress).await?;
+            if trimmed != SearchStep::Done {
+                return Ok(trimmed);
+            }
         }
-        match context.options.retention {
-            Some(kept) => drop_expired(db, now, saturate(kept.as_secs())).await,
-            None => Ok(false),
-        }
+        let dropped = match context.options.retention {
+            Some(kept) => drop_expired(db, now, saturate(kept.as_secs()), progress).await?,
+            None => SearchStep::Done,
+        };
+        // Rooms do not wait until many partitions are removed.
+        progress.has_all_rooms = dropped == SearchStep::More;
+        Ok(dropped)
     });
     expiring.await
 }
 
-async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Result<bool> {
-    let rows = db.read(&OWN, &[&PgTime(now), &progress.after, &MESSAGES, &ROOMS]).await?;
+async fn trim_own(db: &Db, now: Timestamp, progress: &mut SearchProgress) -> Result<SearchStep> {
+    let rows = db.read(&OWN, &[&PgTime(now), &progress.room, &MESSAGES, &ROOMS]).await?;
     let is_last = saturate::<usize, i64>(rows.len()) < ROOMS;
-    progress.after = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
+    progress.room = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
     let found = rows.iter().filter_map(|row| {
         Some(ExpiredMessages {
             room: row.get(0),
@@ -147,7 +170,11 @@ async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Resul
             retention_s: row.get(2),
         })
     });
-    Ok(hide(db, found, None).await? || !is_last)
+    Ok(match hide(db, found, None).await? {
+        true => SearchStep::Changed,
+        false if is_last => SearchStep::Done,
+        false => SearchStep::More,
+    })
 }
 
 /// Hides messages of rooms. They are deleted one by one, or with their partition.
@@ -172,28 +199,44 @@ async fn hide(
     Ok(hiding.await?.get::<_, i64>(0) > 0)
 }
 
-async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool> {
+async fn drop_expired(
+    db: &Db,
+    now: Timestamp,
+    kept_s: i64,
+    progress: &mut SearchProgress,
+) -> Result<SearchStep> {
     let cutoff = Timestamp::from_micros(now.as_micros().saturating_sub(kept_s.saturating_mul(1_000_000)));
-    for row in db.read(&EXPIRED, &[&PgTime(cutoff), &PARTITIONS]).await? {
+    let after = progress.partition.unwrap_or(PgTime(Timestamp::MIN));
+    let rows = db.read(&EXPIRED, &[&PgTime(cutoff), &after, &PARTITIONS]).await?;
+    let is_last = saturate::<usize, i64>(rows.len()) < PARTITIONS;
+    for row in rows {
         let old = ExpiredPartition { begins: row.get(0), ends: row.get(1), name: row.get(2) };
-        let rows = db.read(&VISIBLE, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
-        let is_kept = rows.iter().any(|row| row.get(0));
-        let seen: Vec<ExpiredMessages> = rows
-            .iter()
-            .filter_map(|row| {
-                let room = row.get::<_, Option<i32>>(1)?;
-                Some(ExpiredMessages { room, last: row.get(2), retention_s: row.get(3) })
-            })
-            .collect();
-        let is_empty = seen.is_empty() && !is_kept;
-        if hide(db, seen.into_iter(), (!is_kept).then_some(old.begins)).await? {
-            return Ok(true);
+        if expire_partition(db, &old, kept_s).await? {
+            return Ok(SearchStep::Changed);
         }
-        if is_empty && remove_partition_step(db, &old).await? {
-            return Ok(true);
-        }
+        progress.partition = Some(old.begins);
     }
-    Ok(false)
+    if is_last {
+        progress.partition = None;
+        return Ok(SearchStep::Done);
+    }
+    Ok(SearchStep::More)
+}
+
+/// Hides the messages of a partition, or removes some of it. Returns whether it changed anything.
+async fn expire_partition(db: &Db, old: &ExpiredPartition, kept_s: i64) -> Result<bool> {
+    let rows = db.read(&VISIBLE, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
+    let is_kept = rows.iter().any(|row| row.get(0));
+    let seen: Vec<ExpiredMessages> = rows
+        .iter()
+        .filter_map(|row| {
+            let room = row.get::<_, Option<i32>>(1)?;
+            Some(ExpiredMessages { room, last: row.get(2), retention_s: row.get(3) })
+        })
+        .collect();
+    let is_empty = seen.is_empty() && !is_kept;
+    Ok(hide(db, seen.into_iter(), (!is_kept).then_some(old.begins)).await?
+        || is_empty && remove_partition_step(db, old).await?)
 }
 
 /// Deletes some ids of a partition without visible messages, or drops the partition if all are deleted.

@@ -82,14 +82,48 @@ and s.chunk = ", $receiver, " / 1024 and get_bit(s.unmade, ", $receiver,
     };
 }
 
+/// In the queue `q`, whether a message has ended by `$1`, though no batch has written it yet: it holds back none of its group.
+macro_rules! has_ended {
+    ($message:literal) => {
+        concat!(
+            "(",
+            $message,
+            ".expires_at is not null and ",
+            $message,
+            ".expires_at <= $1 and ",
+            $message,
+            ".state <> 3 \
+                and (",
+            $message,
+            ".state <> 2 or ",
+            $message,
+            ".due_at <= $1) \
+                and (q.deliveries_max = 0 or ",
+            $message,
+            ".deliveries < q.deliveries_max))"
+        )
+    };
+}
+
+/// `opened` = queues with a message that is the first of its group since all before it have ended.
 const HOLDING: Sql = Sql {
     what: "finding queues that hold something",
     text: concat! {
-        "select q.id from queues q where not q.deleted and q.id > $2 and (", open_for!("0"), " or ",
+        "with opened as materialized ( \
+           select h.queue from queue_messages h join queues q on q.no = h.queue cross join lateral ( \
+               select * from queue_messages m where m.queue = h.queue and m.receiver = h.receiver \
+               and m.group_id is not null and m.group_id = h.group_id and m.state <> 4 and m.id > h.id and not ",
+        has_ended!("m"), " order by m.id limit 1) m \
+           where h.expires_at is not null and h.expires_at <= $1 and h.state <> 4 and not h.behind \
+             and h.group_id is not null \
+             and (h.receiver = 0 or h.receiver = (select no from clients where id = $3)) and ", has_ended!("h"),
+        " and (m.state = 0 or m.state in (1, 2) and m.due_at <= $1) and ", deliverable!(), ") \
+         select q.id from queues q where not q.deleted and q.id > $2 and (", open_for!("0"), " or ",
         open_for!("(select no from clients where id = $3)"),
         " or exists (select from queue_messages m where m.state in (1, 2) \
             and m.due_at > (select seen_to from queue_totals where queue = q.no) and m.due_at <= $1 and m.queue = q.no and not m.behind \
-            and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) and ", deliverable!(), ") or ",
+            and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) and ", deliverable!(), ") or \
+            q.no in (select queue from opened) or ",
         unmade_for!("(select no from clients where id = $3)", "true"), ") \
          order by q.id limit $4"
     },

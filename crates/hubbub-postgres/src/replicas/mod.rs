@@ -54,7 +54,8 @@ impl Replicas {
         }
         let open = |url: &String| Replica::open(url, options, history.clone());
         let replicas: Vec<_> = options.replicas.iter().map(open).collect::<Result<_, _>>()?;
-        let positions = QueryBatcher::new(LogPositionQuery { primary: primary.clone() }, Handle::current());
+        let query = LogPositionQuery { primary: primary.clone() };
+        let positions = QueryBatcher::new(query, Handle::current(), primary.patience());
         let all =
             Arc::new(Self { replicas, next: AtomicUsize::new(0), positions, probe_task: Mutex::default() });
         let mut past_positions = PositionHistory::default();

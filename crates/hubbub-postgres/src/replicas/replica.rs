@@ -85,7 +85,8 @@ impl Replica {
         };
         Ok(Self {
             place,
-            db: Db::new(connections, options.pooler, (PATIENCE, pool.max_lifetime), None),
+            // It repeats nothing, so the seed of its pauses does not matter.
+            db: Db::new(connections, options.pooler, (PATIENCE, pool.max_lifetime), None, 0),
             pool,
             lag_max: options.replica_lag,
             history,

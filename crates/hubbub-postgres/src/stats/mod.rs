@@ -17,7 +17,7 @@ use hubbub_core::Timestamp;
 use tokio::sync::Mutex;
 
 use crate::db::Result;
-use crate::partitions::retention::{self, TrimProgress};
+use crate::partitions::retention::{self, SearchProgress, SearchStep};
 use crate::store::{Context, Postgres};
 pub(crate) use read::CountReader;
 use rollup::{RollupScope, RollupStep};
@@ -50,7 +50,9 @@ struct Freshness {
     as_of: Timestamp,
     /// When a tick may delete again.
     rest_until: Option<Instant>,
-    retention: TrimProgress,
+    retention: SearchProgress,
+    /// How long the search for expired messages took so far.
+    searched: Duration,
     /// When expired messages are searched again.
     next_search: Option<Instant>,
 }
@@ -76,44 +78,65 @@ impl Stats {
         }
         let run = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let (now, deadline) = (self.context.clock.now(), Instant::now() + WAIT_MAX);
-        if self.work(deadline, true).await? {
-            current.as_of = now;
-        }
+        current.as_of = match self.work(deadline).await? {
+            true => now,
+            false => current.as_of.max(rollup::counted_to(&self.context.db).await?),
+        };
         current.run = run;
         Ok(current.as_of)
     }
 
     /// Counts and uncounts until nothing is left or the deadline passes. Returns whether nothing is left.
-    async fn work(&self, deadline: Instant, waits_for_lock: bool) -> Result<bool> {
-        let db = &self.context.db;
-        while !matches!(rollup::step(db, RollupScope::All, waits_for_lock).await?, RollupStep::Done) {
-            if Instant::now() >= deadline {
-                return Ok(false);
+    async fn work(&self, deadline: Instant) -> Result<bool> {
+        let (db, is_over) = (&self.context.db, || Instant::now() >= deadline);
+        loop {
+            while !matches!(rollup::step(db, RollupScope::All, true).await?, RollupStep::Done) {
+                if is_over() {
+                    return Ok(false);
+                }
+            }
+            loop {
+                if !pending_deletes::are_pending(db).await? {
+                    return Ok(true);
+                }
+                if is_over() {
+                    return Ok(false);
+                }
+                // What is hidden was stored after it was counted last: it is counted first.
+                if !pending_deletes::uncount_step(db, true).await? {
+                    break;
+                }
             }
         }
-        while pending_deletes::are_pending(db).await? {
-            if Instant::now() >= deadline || !pending_deletes::uncount_step(db, waits_for_lock).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Counts everything stored, and deletes everything pending.
     pub(crate) async fn finish_maintenance(&self) -> Result<()> {
         let db = &self.context.db;
         loop {
-            while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
+            let has_expired = self.finish_retention().await?;
             while !matches!(rollup::step(db, RollupScope::All, true).await?, RollupStep::Done) {}
             while pending_deletes::uncount_step(db, true).await? {}
-            let is_dropping =
-                retention::step(&self.context, &mut self.current.lock().await.retention).await?;
-            if !is_dropping && !pending_deletes::are_pending(db).await? {
+            if !has_expired && !pending_deletes::are_pending(db).await? {
                 break;
             }
         }
         while pending_deletes::delete_messages(db, true).await? {}
         Ok(())
+    }
+
+    /// Searches for expired messages until a whole search finds none. Returns whether there were any.
+    async fn finish_retention(&self) -> Result<bool> {
+        let (mut progress, mut has_changed) = (SearchProgress::default(), false);
+        loop {
+            // A tick would do the same.
+            let _current = self.current.lock().await;
+            match retention::step(&self.context, &mut progress).await? {
+                SearchStep::Changed => has_changed = true,
+                SearchStep::More => {}
+                SearchStep::Done => return Ok(has_changed),
+            }
+        }
     }
 
     /// Runs one rollup step of what is due. Returns the pause after it.
@@ -147,16 +170,21 @@ impl Stats {
             || pending_deletes::delete_messages(db, false).await?)
     }
 
-    /// Runs one step of retention, unless it was searched recently. Returns whether it changed anything.
+    /// Runs one step of retention, unless it was searched recently. Returns whether there may be more to do.
     async fn expire(&self, current: &mut Freshness) -> Result<bool> {
         let begin = Instant::now();
         if current.next_search.is_some_and(|at| begin < at) {
             return Ok(false);
         }
-        let is_done = !retention::step(&self.context, &mut current.retention).await?;
-        current.next_search =
-            is_done.then(|| Instant::now() + SEARCH_EVERY.max(begin.elapsed() * SEARCH_SHARE));
-        Ok(!is_done)
+        let done = retention::step(&self.context, &mut current.retention).await?;
+        if done != SearchStep::Changed {
+            current.searched += begin.elapsed();
+        }
+        if done == SearchStep::Done {
+            let searched = std::mem::take(&mut current.searched);
+            current.next_search = Some(Instant::now() + SEARCH_EVERY.max(searched * SEARCH_SHARE));
+        }
+        Ok(done != SearchStep::Done)
     }
 }
 

@@ -137,6 +137,15 @@ statements! {
   select from span limit 0";
 }
 
+statements! {
+    /// Up to when nothing is missing: a room that was never counted has messages since the oldest partition at most. Nobody knows
+    /// while hidden messages are still counted.
+    COUNTED_TO("looking up to when messages are counted") =
+        "select case when not exists (select from takeouts where not counted_out) then ( \
+             select min(coalesce(c.received_at, (select min(begins) from partitions))) \
+             from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)) end";
+}
+
 /// Which messages a step counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RollupScope {
@@ -163,6 +172,14 @@ pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool> {
         return Ok(true);
     }
     Ok(tx.query_one(&TRY_LOCK, &[]).await?.get(0))
+}
+
+/// Until when everything that was received is counted, where something is left to count; long ago, if that is not known.
+pub(super) async fn counted_to(db: &Db) -> Result<Timestamp> {
+    let row = db.read_one(&COUNTED_TO, &[]).await?;
+    // Others may have been received in the same microsecond.
+    let before = |time: PgTime| Timestamp::from_micros(time.0.as_micros().saturating_sub(1));
+    Ok(row.get::<_, Option<PgTime>>(0).map_or(Timestamp::default(), before))
 }
 
 /// Counts a bounded number of messages.

@@ -124,6 +124,54 @@ async fn a_question_counts_everything() {
     assert!(opened.store.audit().await.unwrap().value.differences.is_empty());
 }
 
+/// Even the first answer, where more is left to count than a query waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_that_lag_say_since_when() {
+    let opened = Arc::new(Opened::fresh().await);
+    let first = hubbub_core::Clock::now(&*opened.clock);
+    let holder = connect(&opened.database.url).await;
+    holder.batch_execute("select pg_advisory_lock(7161616176)").await.unwrap();
+    for number in 0..3 {
+        opened.send("room", number * 3_000 + 1..=number * 3_000 + 3_000).await;
+        opened.clock.advance_micros(60_000_000);
+    }
+    let asking = tokio::spawn({
+        let opened = opened.clone();
+        async move { opened.store.totals().await }
+    });
+    tokio::time::sleep(Duration::from_millis(5_200)).await;
+    holder.batch_execute("select pg_advisory_unlock(7161616176)").await.unwrap();
+    let told = asking.await.unwrap().unwrap();
+    assert_eq!(told.value.messages.total(), 5_000);
+    assert_eq!(told.as_of.as_micros(), first.as_micros() + 60_000_000 - 1);
+    let told = opened.store.totals().await.unwrap();
+    assert_eq!((told.value.messages.total(), told.as_of), (9_000, hubbub_core::Clock::now(&*opened.clock)));
+}
+
+/// Also where rooms are deleted before they were ever counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_are_current_while_rooms_come_and_go() {
+    let opened = Arc::new(Opened::fresh().await);
+    let coming = tokio::spawn({
+        let opened = opened.clone();
+        async move {
+            for room in 0..400 {
+                let room = format!("room-{room}");
+                opened.send(&room, 1..=1).await;
+                let mut batch = OpBatch::default();
+                let what = RoomChange::DeleteRoom { room: &room };
+                batch.push(&Op::Change(Change { by: None, what }));
+                opened.apply(batch).await;
+            }
+        }
+    });
+    let now = hubbub_core::Clock::now(&*opened.clock);
+    while !coming.is_finished() {
+        assert_eq!(opened.store.totals().await.unwrap().as_of, now);
+    }
+    coming.await.unwrap();
+}
+
 /// So that each part is deleted with the partition, and not row by row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_deletion_keeps_its_partition_when_it_is_split() {

@@ -258,6 +258,28 @@ async fn rooms_keep_to_a_retention_of_their_own() {
     opened.store.close();
 }
 
+/// However many partitions a room keeps, those behind them expire.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_that_stay_do_not_hide_later_ones() {
+    const DAYS: i64 = 70;
+    let opened = opened().await;
+    opened.keep("long", 200 * 86_400);
+    for day in 0..DAYS {
+        for room in ["long", "other"] {
+            opened.send(room, "user", &format!("m-{day}"));
+        }
+        opened.clock.advance_micros(DAY);
+    }
+    opened.holds(DAYS.unsigned_abs() + 3).await;
+    assert_eq!(opened.seqs("other").await, [68, 69, 70]);
+    // The beat comes around to each of them, too.
+    opened.clock.advance_micros(10 * DAY);
+    let text = "select count(*) from messages m join room_names r on r.no = m.room where r.id = 'other'";
+    eventually("all have expired", async || opened.number(text).await == 0).await;
+    assert_eq!(opened.seqs("long").await.len(), 70);
+    opened.store.close();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn erased_messages_and_old_ones_are_counted_once() {
     let opened = opened().await;

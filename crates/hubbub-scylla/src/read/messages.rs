@@ -59,22 +59,20 @@ pub(super) struct Page {
     /// Whether there is more behind the last one.
     pub(super) more: bool,
     limit: usize,
-    bytes_left: usize,
+    bytes_max: usize,
 }
 
 impl Page {
     pub(super) fn new(limit: usize, bytes_max: usize) -> Self {
-        Self { run: MessageRun::default(), more: false, limit, bytes_left: bytes_max }
+        Self { run: MessageRun::default(), more: false, limit, bytes_max }
     }
 
     /// Adds a message, unless the page is full. Whether it was added.
     pub(super) fn add(&mut self, message: &Stored, room: &str) -> bool {
-        let bytes = message.text.len();
-        if self.run.len() >= self.limit || (!self.run.is_empty() && bytes > self.bytes_left) {
+        if !self.run.has_room(message.text.len(), self.limit, self.bytes_max) {
             self.more = true;
             return false;
         }
-        self.bytes_left = self.bytes_left.saturating_sub(bytes);
         message.push_to(&mut self.run, room);
         true
     }

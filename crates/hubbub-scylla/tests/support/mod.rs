@@ -11,7 +11,8 @@ use hubbub_conformance::log::LogFixture;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::log_position::Attached;
 use hubbub_core::{
-    Change, Clock, ExpiredRoom, LogIdentity, LogPosition, LogStore, Op, OpBatch, RoomChange, Store, Timestamp,
+    Change, Clock, ExpiredRoom, LogIdentity, LogPosition, LogStore, Op, OpBatch, RoomChange, Store,
+    Timestamp, log_partition,
 };
 use hubbub_scylla::{BucketLimits, Scylla, ScyllaOptions};
 use parking_lot::Mutex;
@@ -172,7 +173,8 @@ impl Positions {
     pub fn push(&mut self, batch: &mut OpBatch, op: &Op<'_>, appended_at: Timestamp) -> u64 {
         let erases = matches!(op, Op::Change(change) if matches!(change.what, RoomChange::EraseUser { .. }));
         let partitions = self.next.len();
-        let place = op.room().unwrap_or_default().bytes().map(usize::from).sum::<usize>() % partitions;
+        let place = log_partition::of_room(op.room().unwrap_or_default(), u32::try_from(partitions).unwrap())
+            as usize;
         let mut last = 0;
         for (partition, next) in self.next.iter_mut().enumerate() {
             if erases || partition == place {
@@ -272,9 +274,5 @@ impl Fixture for Opened {
 impl LogFixture for Opened {
     async fn open_second(&mut self) -> Arc<dyn Store> {
         self.keyspace.open(true, &self.clock).await
-    }
-
-    fn erases_by_partition(&self) -> bool {
-        true
     }
 }

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::UserId;
 
-use super::super::channel::Channel;
-use super::super::{Attachment, Hub, Notice, Outbox};
+use super::super::channel::{Channel, Stage, Subscriber};
+use super::super::{Attachment, Hub, Notice};
 use super::record::Entry;
 
 /// Users of other servers in all rooms; those beyond are not shown.
@@ -133,22 +132,29 @@ impl Channel {
 }
 
 impl Hub {
-    /// Notifies the other subscribers of the room that `user`, the owner of this outbox, is typing.
-    pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
+    /// Notifies the other subscribers of the room that the user of this one is typing. Returns whether it did: nobody hears of a
+    /// user who is not live in the room, and may be a stranger there, or may have been removed.
+    pub fn typing(&self, attachment: &Attachment) -> bool {
         let room = attachment.room.as_str();
-        let notice = Notice::Typing { room, user: user.as_str() };
-        let is_told = self.with_channel(room, |channel| {
-            // The user may have been removed.
-            let is_told = !channel.is_to_be_checked(user);
-            if is_told {
-                channel.notify(self, &notice, Some(outbox));
+        let user = self.with_channel(room, |channel| {
+            let is_own = |subscriber: &&Subscriber| subscriber.number == attachment.number;
+            let typist = channel.subscribers.iter().find(is_own)?;
+            if !matches!(typist.stage, Stage::Live { .. }) {
+                return None;
             }
-            is_told
+            let (user, outbox) = (typist.user.clone()?, typist.outbox.clone());
+            if channel.is_to_be_checked(&user) {
+                return None;
+            }
+            channel.notify(self, &Notice::Typing { room, user: user.as_str() }, Some(&outbox));
+            Some(user)
         });
-        if let (Some(true), Some(relay)) = (is_told, self.relay.get()) {
-            relay.typing(&attachment.room, user);
+        let Some(user) = user.flatten() else { return false };
+        if let Some(relay) = self.relay.get() {
+            relay.typing(&attachment.room, &user);
         }
         self.memory.enforce_bound();
+        true
     }
 
     /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.

@@ -135,7 +135,7 @@ fn users_are_seen_on_every_node_once() {
     cluster.nodes[1].hub.detach(at_second);
     cluster.steps(2);
     assert_eq!((shown(&ada), cluster.present(0, "r").len()), (vec![], 2));
-    cluster.nodes[2].hub.typing(&at_third, &UserId::new("bob").unwrap(), &second);
+    cluster.nodes[2].hub.typing(&at_third);
     cluster.nodes[2].hub.detach(at_third);
     cluster.steps(2);
     assert_eq!(shown(&ada), [presence("bob", false), r#"Typing { room: "r", user: "bob" }"#.to_owned()]);

@@ -36,6 +36,8 @@ pub(super) struct Model {
     kept: AtomicU64,
     /// Questions that get no answer.
     lost: AtomicU64,
+    /// Questions that panic.
+    panics: AtomicU64,
     /// Its own time, in microseconds; 0 = that of the clock.
     time: AtomicI64,
     released: Notify,
@@ -64,6 +66,7 @@ impl Model {
             asked: AtomicU64::new(0),
             kept: AtomicU64::new(u64::MAX),
             lost: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
             time: AtomicI64::new(0),
             released: Notify::new(),
         }
@@ -102,6 +105,11 @@ impl Model {
     /// The next questions for changes get no answer.
     pub(super) fn lose_questions(&self, questions: u64) {
         self.lost.store(questions, Ordering::SeqCst);
+    }
+
+    /// The next questions for changes panic.
+    pub(super) fn panic_at_questions(&self, questions: u64) {
+        self.panics.store(questions, Ordering::SeqCst);
     }
 
     pub(super) fn set_time(&self, micros: i64) {
@@ -256,6 +264,8 @@ impl KvStore for Model {
             if self.lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok() {
                 std::future::pending().await
             }
+            let panics = self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok();
+            assert!(!panics, "a test wants this panic");
             self.dawdle().await;
             let oldest = head.saturating_sub(self.kept.load(Ordering::SeqCst));
             if after < oldest || after > head {

@@ -203,6 +203,22 @@ async fn the_revision_follows_other_servers() {
     assert_eq!(it.here.keys.revision(), 4);
 }
 
+#[tokio::test]
+async fn questions_that_panic_leave_nobody_waiting() {
+    let it = Shared::new();
+    it.apply(&it.here, &[put(b"a", b"1")]).await;
+    it.clock.advance_micros(1);
+    it.model.panic_at_questions(3);
+    let get = async || {
+        let get = it.here.keys.get(b"a");
+        tokio::time::timeout(Duration::from_secs(20), get).await.expect("it waits for an answer")
+    };
+    for _ in 0..3 {
+        assert!(matches!(get().await, Err(ReadError::Unavailable { .. })));
+    }
+    assert!(get().await.unwrap().is_hit);
+}
+
 /// The database of before may be gone without a word.
 #[tokio::test]
 async fn a_question_to_an_old_history_is_asked_anew() {

@@ -25,6 +25,8 @@ pub(super) struct Batch {
     /// The operations of the deliveries that are not rejected. They keep their generated ids when the batch is submitted
     /// again.
     ops: OpBatch,
+    /// Bytes of the deliveries that are rejected.
+    rejected_bytes: usize,
     /// Messages that a Hubbub server published, and when the newest of them was.
     pub(super) published: u64,
     pub(super) published_at: Option<Timestamp>,
@@ -40,7 +42,8 @@ impl Batch {
     }
 
     pub(super) fn has_room(&self, messages_max: u16) -> bool {
-        self.deliveries.len() < usize::from(messages_max) && self.ops.bytes() < BYTES_MAX
+        self.deliveries.len() < usize::from(messages_max)
+            && self.ops.bytes() + self.rejected_bytes < BYTES_MAX
     }
 
     pub(super) fn last_tag(&self) -> Option<u64> {
@@ -68,6 +71,9 @@ impl Batch {
             self.ops.push(&Op::Send(*send));
             core.metrics.log_nameless.inc_by(u64::from(is_nameless));
         });
+        if read.is_err() {
+            self.rejected_bytes += delivery.data.len();
+        }
         self.deliveries.push((delivery, read.err()));
     }
 

@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::{Change, ErrorCode, LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext};
+use hubbub_core::{
+    Change, ErrorCode, LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext, log_partition,
+};
 use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
 
@@ -18,7 +20,7 @@ use super::buffer::Buffer;
 use super::gate::Origin;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, NOTHING, Request, TRACEPARENT};
-use super::{Core, bus, partition};
+use super::{Core, bus};
 use crate::batcher::{Ticket, Waiter};
 use crate::log::backoff::Backoff;
 use crate::log::body::{self, Envelope, Rejection, answer, rejection_of};
@@ -277,7 +279,7 @@ fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> 
 /// would come behind what followed it.
 fn is_in_place(core: &Core, position: LogPosition, change: &Change<'_>) -> Result<(), Rejection> {
     let Some(room) = change.room() else { return Ok(()) };
-    let partition = partition::of_room(room, core.topics.partitions);
+    let partition = log_partition::of_room(room, core.topics.partitions);
     if partition == position.partition {
         return Ok(());
     }
@@ -305,7 +307,7 @@ fn read_message(
     let envelope = Envelope { body: message.payload().unwrap_or_default(), room, message_id };
     let read = body::read(&envelope, &core.limits, position.appended_at, made_id, |send, is_nameless| {
         core.metrics.log_nameless.inc_by(u64::from(is_nameless));
-        let partition = partition::of_room(send.room, core.topics.partitions);
+        let partition = log_partition::of_room(send.room, core.topics.partitions);
         if partition != position.partition {
             let mut body = Vec::new();
             body::write(send, &mut body);

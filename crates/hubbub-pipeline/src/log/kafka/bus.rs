@@ -20,7 +20,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Message, Op, OpBatch, Timestamp};
+use hubbub_core::{Message, Op, OpBatch, Timestamp, log_partition};
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
@@ -35,7 +35,7 @@ use super::presence::PRESENCE;
 use super::record::{
     self, CHANGE, CHANGES, ChangeOutcome, Committed, NODE, REPLY_KEY, REQUEST, Request, TRACES,
 };
-use super::{Core, KafkaOptions, partition, producer, topics};
+use super::{Core, KafkaOptions, producer, topics};
 use crate::log::body::{self, Envelope};
 use crate::metrics::Metrics;
 use numbers::ChangeNumbers;
@@ -211,7 +211,7 @@ impl Bus {
             }
             let (began, mut partitions) = (core.clock.monotonic(), HashSet::new());
             core.hub.each_followed(|id| {
-                partitions.insert(partition::of_room(id, core.topics.partitions));
+                partitions.insert(log_partition::of_room(id, core.topics.partitions));
             });
             let took = core.clock.monotonic().saturating_sub(began);
             let partitions: Vec<u32> = partitions.into_iter().collect();
@@ -235,8 +235,9 @@ impl Core {
 
     /// Changes of these partitions may be unknown here.
     fn may_have_missed(&self, is_partition: impl Fn(u32) -> bool) {
-        self.hub
-            .may_have_missed(|room| is_partition(partition::of_room(room.as_str(), self.topics.partitions)));
+        self.hub.may_have_missed(|room| {
+            is_partition(log_partition::of_room(room.as_str(), self.topics.partitions))
+        });
     }
 
     /// Returns when these partitions of the bus are read, too. Asks who is in the rooms of those that are new.

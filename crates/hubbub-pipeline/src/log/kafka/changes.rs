@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Change, Op, OpBatch, Outcome};
+use hubbub_core::{Change, Op, OpBatch, Outcome, log_partition};
 use parking_lot::Mutex;
 use rdkafka::message::{Header, OwnedHeaders};
 use tokio::sync::oneshot;
 
 use super::Core;
 use super::gate::Origin;
-use super::partition;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, ChangeOutcome, Reply, Request};
 use crate::batcher::{Outcomes, SubmitError, Waiter};
@@ -166,7 +165,7 @@ impl Core {
     fn partitions_of(&self, change: &Change<'_>) -> std::ops::Range<u32> {
         match change.room() {
             Some(room) => {
-                let partition = partition::of_room(room, self.topics.partitions);
+                let partition = log_partition::of_room(room, self.topics.partitions);
                 partition..partition + 1
             }
             None => 0..self.topics.partitions,

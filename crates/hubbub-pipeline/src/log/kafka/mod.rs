@@ -35,7 +35,6 @@ mod gate;
 mod group;
 mod identity;
 mod lag;
-mod partition;
 mod positions;
 mod presence;
 mod producer;
@@ -56,7 +55,7 @@ use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::invariant::saturate;
 use hubbub_core::limits::Limits;
 use hubbub_core::store::Store;
-use hubbub_core::{LogIdentity, Op, OpBatch};
+use hubbub_core::{LogIdentity, Op, OpBatch, log_partition};
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
@@ -205,7 +204,7 @@ impl Kafka {
     pub(super) fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
         if matches!(ops.get(0), Some(Op::Send(_))) {
             let rooms = ops.iter().filter_map(|op| op.room());
-            let mut partitions = rooms.map(|room| partition::of_room(room, self.core.topics.partitions));
+            let mut partitions = rooms.map(|room| log_partition::of_room(room, self.core.topics.partitions));
             if self.core.faults.refusal(&mut partitions).is_some() {
                 return Err(SubmitError::Unavailable);
             }

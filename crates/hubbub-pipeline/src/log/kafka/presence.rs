@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Weak};
 
+use hubbub_core::log_partition;
 use rdkafka::message::{Header, OwnedHeaders};
 use tokio::sync::watch;
 
-use super::{Core, bus, partition};
+use super::{Core, bus};
 use crate::hub::{NodeBus, run_relay};
 
 /// Header of a record about presence.
@@ -24,7 +25,7 @@ impl NodeBus for PresenceBus {
     }
 
     fn partition_of(&self, id: &str) -> u32 {
-        partition::of_room(id, self.partitions)
+        log_partition::of_room(id, self.partitions)
     }
 
     fn is_subscribed(&self, partition: u32) -> bool {

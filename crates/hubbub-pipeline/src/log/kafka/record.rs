@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::id::{ID_RULE, is_valid_id};
+use hubbub_core::text::json_fault;
 use hubbub_core::{
     Change, ErrorCode, Outcome, ReadMark, Receipt, Refusal, RoomChange, RoomSettings, Send, Timestamp,
     TraceContext,
@@ -126,7 +127,7 @@ pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
 pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -> Result<R, Rejection> {
     let record: ChangeRecord<'_> = serde_json::from_slice(body).map_err(|error| Rejection {
         code: ErrorCode::Malformed,
-        reason: format!("the change is not the expected JSON: {error}"),
+        reason: format!("the change is not the expected JSON: {}", json_fault(&error)),
     })?;
     let invalid = |reason: String| Rejection { code: ErrorCode::Invalid, reason };
     let id = |field: &str, value: &Option<Cow<'_, str>>| match value {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hubbub_core::essential::{Essential, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::log_position::Attached;
-use hubbub_core::{LogIdentity, LogPosition, LogStore, Op, OpBatch};
+use hubbub_core::{LogIdentity, LogPosition, LogStore, Op, OpBatch, log_partition};
 use rdkafka::consumer::BaseConsumer;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
 use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads};
-use super::{attachment, committers, consumer, expiry, group, partition, presence, topics};
+use super::{attachment, committers, consumer, expiry, group, presence, topics};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
 
@@ -46,7 +46,7 @@ impl Kafka {
         let node = format!("{:016x}", random.next_u64());
         let bus = Bus::new(&options, &topics.live, &node, clock.clone(), metrics.clone())?;
         // By what the store knows, so that all servers on it make the same ids, whatever their brokers say.
-        let id_seed = u64::from(partition::murmur2(identity.id.as_bytes())) << 16;
+        let id_seed = u64::from(log_partition::murmur2(identity.id.as_bytes())) << 16;
         let (changes, runtime) = (Default::default(), Handle::current());
         let (faults, alarm) = (Faults::new(topics.partitions, metrics.clone()), Default::default());
         if options.bus {

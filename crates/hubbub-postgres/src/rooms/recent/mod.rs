@@ -80,7 +80,7 @@ impl RecentCache {
         let room_states = RoomStateQuery { context: context.clone(), count: AtomicU64::new(0) };
         Self {
             context: context.clone(),
-            room_states: QueryBatcher::new(room_states, context.runtime.clone()),
+            room_states: QueryBatcher::new(room_states, context.runtime.clone(), context.db.patience()),
             newest: Cache::with_options(options, Bytes, Default::default(), Default::default()),
             loads: (0..LOADS_MAX).map(|_| Mutex::default()).collect(),
             access_cache: AccessCache::default(),

@@ -98,15 +98,8 @@ impl NewestMessages {
         indexes: impl Iterator<Item = usize>,
         query: &HistoryQuery,
     ) -> bool {
-        let mut bytes = 0_usize;
-        for message in indexes.map_while(|index| self.run.get(index)) {
-            bytes = bytes.saturating_add(message.sent.text.len());
-            if page.len() >= query.limit || !page.is_empty() && bytes > query.bytes_max {
-                return true;
-            }
-            page.push(&message);
-        }
-        false
+        let mut messages = indexes.map_while(|index| self.run.get(index));
+        messages.any(|message| !page.push_within(&message, query.limit, query.bytes_max))
     }
 
     /// The index of the first message whose number is not less.

@@ -1,16 +1,19 @@
 //! Erasing messages of a user, a bounded number at a time, the oldest first.
 //!
+//! A record of a log erases in the rooms of its partition: what is stored of other partitions may be behind the erasure there.
+//!
 //! An erased message keeps its number and stays in `erased`, so that what is unread can be counted. Where those erased
 //! are the oldest ones of a room, its `oldest` moves behind them instead.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::{LogPosition, Outcome};
+use hubbub_core::{LogPosition, Outcome, Timestamp, log_partition};
 
 use super::Totals;
 use super::state::{self, State};
-use crate::db::{Param, Result, Tx, column, statements};
+use crate::db::{Param, PgTime, Result, Tx, column, statements};
+use crate::log;
 use crate::rooms::not_erased;
 use crate::rooms::versions::next_version;
 
@@ -18,12 +21,16 @@ use crate::rooms::versions::next_version;
 const ERASED_MAX: usize = 5_000;
 
 statements! {
+    /// Behind a place, and without some rooms.
     MESSAGES("looking for a user's messages") =
-        concat!("select m.room, m.seq from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
-         where m.sender = $1 and ", not_erased!("m.room", "m.seq"), " \
-         order by m.received_at, m.room, m.seq limit $2");
+        concat!("select m.room, r.id, m.seq, m.received_at \
+         from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
+         where m.sender = $1 and m.received_at >= $2 and (m.received_at, m.room, m.seq) > ($2, $3, $4) \
+             and m.room <> all($5) and ", not_erased!("m.room", "m.seq"), " \
+         order by m.received_at, m.room, m.seq limit $6");
 
-    MEMBERSHIPS("looking for a user's rooms") = "select room from members where member = $1";
+    MEMBERSHIPS("looking for a user's rooms") =
+        "select m.room, r.id from members m join room_names r on r.no = m.room where m.member = $1";
 
     ERASE("erasing messages") =
         "insert into erased (room, seq) select * from unnest($1, $2) on conflict do nothing returning room, seq";
@@ -52,6 +59,20 @@ statements! {
          select room, first_seq, last_seq, $4 from unnest($1, $2, $3) as gone (room, first_seq, last_seq)";
 }
 
+/// The rooms that an erasure concerns: those of one partition of the log, and of how many; `None` = all.
+struct Scope(Option<(u32, u32)>);
+
+impl Scope {
+    async fn of(tx: &Tx<'_>, position: Option<LogPosition>) -> Result<Self> {
+        let Some(LogPosition { partition, .. }) = position else { return Ok(Self(None)) };
+        Ok(Self(Some((partition, log::partitions(tx).await?))))
+    }
+
+    fn holds(&self, room: &str) -> bool {
+        self.0.is_none_or(|(partition, partitions)| log_partition::of_room(room, partitions) == partition)
+    }
+}
+
 /// What is erased of a room.
 struct ErasedRange {
     first: i64,
@@ -68,13 +89,13 @@ pub(super) async fn apply(
     let Some(user) = user else {
         return Ok((Outcome::Erased { messages: 0, more: false }, Totals::default()));
     };
-    let most: i64 = saturate(ERASED_MAX + 1);
-    let mut found: Vec<(i32, i64)> =
-        tx.query(&MESSAGES, &[&user, &most]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let scope = Scope::of(tx, position).await?;
+    let mut found = find(tx, user, &scope).await?;
     let more = found.len() > ERASED_MAX;
     found.truncate(ERASED_MAX);
     let memberships = if more { Vec::new() } else { tx.query(&MEMBERSHIPS, &[&user]).await? };
-    let memberships = memberships.iter().map(|row| row.get::<_, i32>(0));
+    let memberships =
+        memberships.iter().filter(|row| scope.holds(row.get(1))).map(|row| row.get::<_, i32>(0));
     let concerned = found.iter().map(|(room, _)| *room).chain(memberships);
     let mut state = state::lock(tx, position.into_iter(), concerned).await?;
     // A room may have lost them before it was locked.
@@ -89,6 +110,36 @@ pub(super) async fn apply(
     add_pending_deletes(tx, &gone, user).await?;
     let outcome = Outcome::Erased { messages: messages.unsigned_abs(), more };
     Ok((outcome, Totals { messages: -messages, rooms: 0 }))
+}
+
+/// The rooms and numbers of the user's next messages, one more than are erased at once. Rooms out of scope are passed over by
+/// the database, once they are known.
+async fn find(tx: &Tx<'_>, user: i32, scope: &Scope) -> Result<Vec<(i32, i64)>> {
+    let most = ERASED_MAX + 1;
+    let limit: i64 = saturate(most);
+    let (mut found, mut others) = (Vec::new(), BTreeSet::new());
+    let mut after = (PgTime(Timestamp::MIN), 0_i32, 0_i64);
+    loop {
+        let passed: Vec<i32> = others.iter().copied().collect();
+        let (time, room, seq) = &after;
+        let rows = tx.query(&MESSAGES, &[&user, time, room, seq, &passed, &limit]).await?;
+        for row in &rows {
+            let (room, seq): (i32, i64) = (row.get(0), row.get(2));
+            if scope.holds(row.get(1)) {
+                found.push((room, seq));
+            } else {
+                others.insert(room);
+            }
+        }
+        match rows.last() {
+            Some(last) if rows.len() == most && found.len() < most => {
+                after = (last.get(3), last.get(0), last.get(2));
+            }
+            _ => break,
+        }
+    }
+    found.truncate(most);
+    Ok(found)
 }
 
 async fn erase(tx: &Tx<'_>, state: &mut State, found: &[(i32, i64)]) -> Result<BTreeMap<i32, ErasedRange>> {

@@ -54,7 +54,7 @@ pub(super) async fn apply(
         let work = async |tx: &Tx<'_>| once(tx, position, change_room(tx, change, &numbered, now)).await;
         db.transact("changing a room", work).await?
     };
-    rooms.totals.add(totals);
+    totals.add_to(&rooms.totals);
     Ok(outcome)
 }
 

@@ -18,7 +18,7 @@ mod state;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hubbub_core::{Change, LogPosition, Op, Outcome, RoomChange, RoomOp, Timestamp};
+use hubbub_core::{Change, LogPosition, Op, Outcome, RoomChange, RoomOp, RoomTotals, Timestamp};
 
 use super::Rooms;
 use super::names::NameRequest;
@@ -66,6 +66,12 @@ pub(super) struct Totals {
     pub(super) rooms: i64,
 }
 
+impl Totals {
+    fn add_to(self, totals: &RoomTotals) {
+        totals.add(self.messages, self.rooms);
+    }
+}
+
 /// What a try of a transaction tells the next one.
 #[derive(Default)]
 struct RetryHints {
@@ -107,7 +113,7 @@ pub(crate) async fn apply(rooms: &Rooms, ops: &[PlacedOp<'_>]) -> Result<Vec<Out
             let repeats = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Duplicate(_)));
             rooms.expects_repeats.store(repeats, Ordering::Relaxed);
         }
-        rooms.totals.add(written.totals);
+        written.totals.add_to(&rooms.totals);
         rooms.context.notifications.notify_changed(written.rooms.iter().map(|(no, _)| *no));
         if let Some(recent) = &rooms.recent {
             recent.stored(written.messages());

@@ -45,7 +45,7 @@ fn notices_are_bounded_as_messages_are() {
     let outboxes = slow();
     let watching = watch(&outboxes);
     for attachment in &there {
-        hubs[1].typing(attachment, &UserId::new("user-0000").unwrap(), &crowd);
+        hubs[1].typing(attachment);
         shown(&crowd);
         is_bounded("typing");
     }

@@ -1,16 +1,16 @@
-//! The partition of a room: murmur2 of its name, as Kafka's own clients choose it for a record with that key. So the keyed
-//! records of other programs are in the same partition, if they use that hash, too.
+//! The partition of the log that a room is in: murmur2 of its name, as Kafka's own clients choose it for a record with that key.
+//! So the keyed records of other programs are in the same partition, if they use that hash, too.
 
 /// The partition of `room` among `partitions`, or of what the bus tells of the user with this id.
-pub(super) fn of_room(room: &str, partitions: u32) -> u32 {
+pub fn of_room(room: &str, partitions: u32) -> u32 {
     (murmur2(room.as_bytes()) & 0x7fff_ffff) % partitions.max(1)
 }
 
 const M: u32 = 0x5bd1_e995;
 
 /// MurmurHash2 with Kafka's seed.
-pub(super) fn murmur2(data: &[u8]) -> u32 {
-    let mut hash = 0x9747_b28c ^ hubbub_core::invariant::saturate::<usize, u32>(data.len());
+pub fn murmur2(data: &[u8]) -> u32 {
+    let mut hash = 0x9747_b28c ^ crate::invariant::saturate::<usize, u32>(data.len());
     let (words, rest) = data.as_chunks::<4>();
     for word in words {
         let k = u32::from_le_bytes(*word).wrapping_mul(M);

@@ -72,7 +72,7 @@ async fn progress_is_shown_on_terminals_only() {
         let drawn = tokio::task::spawn_blocking(|| on_a_terminal(on_terminal)).await.unwrap();
         assert!(drawn.contains(shown), "{arguments:?}: {drawn:?}");
         let ran = hubbub_aside(of_round("pipe"), String::new()).await;
-        let expected = if arguments[0] == "export" { "exported 100 messages of 1 rooms\n" } else { "" };
+        let expected = if arguments[0] == "export" { "exported 100 messages of 1 room\n" } else { "" };
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), expected), "{ran:?}");
     }
 }

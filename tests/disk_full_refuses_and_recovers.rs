@@ -32,6 +32,7 @@ async fn disk_full_refuses_and_recovers() {
             return false;
         }
         let problem = answer.problem(503, "disk_full");
+        assert!(problem["detail"].as_str().unwrap().contains("store.embedded.disk_reserve"), "{problem}");
         assert_eq!((&problem["retryable"], answer.header("retry-after")), (&json!(true), Some("1")));
         refused += 1;
         true
@@ -41,6 +42,7 @@ async fn disk_full_refuses_and_recovers() {
         if restarted {
             // A server that starts on a full disk serves what it has.
             server.restart();
+            assert!(server.log().contains("little space on the disk"), "{}", server.log());
         }
         until("health", async || server.get("/health").await.status == 503).await;
         let health = server.get("/health").await.json();

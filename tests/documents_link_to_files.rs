@@ -1,5 +1,6 @@
 //! The documents link to what is there, and the commands they name are those the program has.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,20 +27,41 @@ fn links_lead_somewhere() {
     }
 }
 
-/// Every `hubbub …` that begins a line of a block names a command.
+/// A name for sessions of a database, which documents name like a command.
+const SESSION: &str = "notifications";
+
+/// What `--help` lists as commands; none where there are none.
+fn commands_of(command: &[&str]) -> Vec<String> {
+    let help = hubbub(&[command, &["--help"]].concat(), "").success();
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Every `hubbub …` that begins a line of a block or stands in backticks names a command, and one of that command's own, if it has
+/// any.
 #[test]
 fn commands_are_those_of_the_program() {
-    let help = hubbub(&["--help"], "").success();
-    let commands: Vec<&str> = help
-        .lines()
-        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|word| !word.is_empty()))
-        .collect();
+    let commands = commands_of(&[]);
+    let mut own: HashMap<String, Vec<String>> = HashMap::new();
     for path in documents() {
         let text = fs::read_to_string(&path).unwrap();
-        for line in text.lines().filter_map(|line| line.strip_prefix("hubbub ")) {
-            let word = line.split(' ').next().unwrap();
-            let is_command = word.starts_with('-') || commands.contains(&word);
-            assert!(is_command, "{}: hubbub {line}", path.display());
+        let lines = text.lines().filter_map(|line| line.strip_prefix("hubbub "));
+        let inline = text.split("`hubbub ").skip(1).filter_map(|rest| Some(rest.split_once('`')?.0));
+        for line in lines.chain(inline) {
+            let mut words = line.split_whitespace().filter(|word| *word != SESSION);
+            let Some(word) = words.next().filter(|word| is_name(word)) else { continue };
+            assert!(commands.iter().any(|command| command == word), "{}: hubbub {line}", path.display());
+            let own = own.entry(word.to_owned()).or_insert_with(|| commands_of(&[word]));
+            if let Some(word) = words.next().filter(|word| !own.is_empty() && is_name(word)) {
+                assert!(own.iter().any(|command| command == word), "{}: hubbub {line}", path.display());
+            }
         }
     }
+}
+
+/// Rather than an option, or what stands for a word.
+fn is_name(word: &str) -> bool {
+    word.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
 }

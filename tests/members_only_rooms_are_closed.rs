@@ -164,19 +164,26 @@ async fn who_is_removed_elsewhere_reads_nothing_more() {
     let [here, there] =
         [(); 2].map(|()| Setup::new().store(&postgres.url("postgres")).set("members.cache_ttl=1h").start());
     here.put_room("club", json!({"membersOnly": true})).await;
-    here.add_member("club", "ada").await;
     here.put_room("open", json!({})).await;
+    here.add_member("club", "ada").await;
+    for room in ["club", "open"] {
+        here.add_member(room, "bob").await;
+    }
+    let send = async |room: &str| {
+        let path = format!("/v1/rooms/{room}/messages");
+        assert_eq!(here.call("bob", Method::POST, &path, json!({"message": "x"})).await.status, 201);
+    };
     let read = async |room: &str| {
         there.call("ada", Method::GET, &format!("/v1/rooms/{room}/messages"), Value::Null).await
     };
     for room in ["club", "open"] {
-        here.send(room, "for all").await;
+        send(room).await;
         assert_eq!(read(room).await.json()["messages"].as_array().unwrap().len(), 1);
     }
     here.remove_member("club", "ada").await;
     here.put_room("open", json!({"membersOnly": true})).await;
     for room in ["club", "open"] {
-        here.send(room, "not for ada").await;
+        send(room).await;
         read(room).await.problem(403, "not_member");
     }
 }

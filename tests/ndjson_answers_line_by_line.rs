@@ -60,6 +60,38 @@ async fn a_long_stream_is_stored_in_order() {
     }
 }
 
+/// Short lines are long problems. They are answered before more of them are made.
+#[tokio::test]
+async fn many_short_lines_are_answered_piece_by_piece() {
+    const LINES: usize = 8_000;
+    let server = Server::start();
+    let good = json!({"roomId": "r", "userId": "ada", "message": "last"}).to_string();
+    let body = "x\n".repeat(LINES) + &good;
+    let head = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all((head + &body).as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    in_time("the answers", stream.read_to_string(&mut answer)).await.unwrap();
+    let (_, mut rest) = answer.split_once("\r\n\r\n").unwrap();
+    let mut answers = Vec::new();
+    while let Some((size, after)) = rest.split_once("\r\n")
+        && let size = usize::from_str_radix(size, 16).unwrap()
+        && size > 0
+    {
+        let piece: Vec<Value> =
+            after[..size].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(piece.len() <= 1_000, "{} lines at once", piece.len());
+        answers.extend(piece);
+        rest = &after[size + 2..];
+    }
+    assert_eq!(answers.len(), LINES + 1);
+    assert!(answers[..LINES].iter().all(|answer| answer["code"] == "malformed"));
+    assert_eq!(answers[LINES]["seq"], 1);
+}
+
 #[tokio::test]
 async fn answers_are_streamed() {
     let server = Server::start();

@@ -73,7 +73,8 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("listConnections", Admin, false),
     ("listHours", Scoped, false),
     ("listKeys", Reader, false),
-    ("listLogins", Any, false),
+    // Or a login of the account.
+    ("listLogins", Admin, false),
     ("listMembers", Reader, false),
     ("listPresent", Reader, false),
     ("listQueueMessages", Admin, false),

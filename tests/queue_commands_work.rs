@@ -50,12 +50,16 @@ async fn queue_commands_work() {
     let dead = run(&["nack", "jobs", &third], "").await.success();
     assert_eq!(dead, "that was its last delivery: it is a dead letter\n");
     let stale = run(&["ack", "jobs", &second], "").await.refusal(1);
-    assert!(stale.contains("1 of 1 receipts were refused"), "{stale}");
+    assert!(stale.contains("1 of 1 receipt refused"), "{stale}");
 
     let peeked = run(&["peek", "jobs.dead"], "").await.success();
     assert!(peeked.contains("three  [from jobs: rejected, deliveries 1]"), "{peeked}");
     let redriven = run(&["redrive", "jobs.dead"], "").await.success();
-    assert_eq!(redriven, "moved 1 message back where they came from\n");
+    assert_eq!(redriven, "moved 1 message back where it came from\n");
+    let other = run(&["redrive", "jobs"], "").await;
+    let meant =
+        "jobs is no dead-letter queue; its dead letters go to jobs.dead: hubbub queue redrive jobs.dead";
+    assert!(other.code == Some(0) && other.stderr.contains(meant), "{other:?}");
     let list = run(&["ls"], "").await.success();
     assert!(list.lines().any(|line| line.starts_with("jobs ")), "{list}");
     assert_eq!(run(&["ls", "--for", "ann"], "").await.success(), "jobs\n");

@@ -52,8 +52,20 @@ async fn queue_requests_are_checked() {
     answer.faults(&["deadLetter"]);
     let named = json!({"maxDeliveries": 2, "deadLetter": "bad"});
     assert_eq!(server.call("", put.clone(), &format!("/v1/queues/{long}"), named).await.status, 201);
-    let later = server.call("", put, &format!("/v1/queues/{long}"), json!({"deadLetter": ""})).await;
+    let later = server.call("", put.clone(), &format!("/v1/queues/{long}"), json!({"deadLetter": ""})).await;
     later.faults(&["deadLetter"]);
+    // A misspelt setting would change nothing, and nobody would know.
+    let misspelt =
+        server.call("", put.clone(), "/v1/queues/jobs9", json!({"leasems": 1_000, "xyz": 1})).await;
+    let problem = misspelt.problem(422, "invalid");
+    let said = "body has no member 'leasems'; did you mean leaseMs?; body has no member 'xyz'";
+    assert_eq!(problem["detail"], said);
+    assert_eq!(server.get("/v1/queues/jobs9").await.status, 404, "it was not made");
+    // What an answer shows may be sent back.
+    let mut shown = server.get(&format!("/v1/queues/{long}")).await.json();
+    shown["leaseMs"] = json!(5_000);
+    let changed = server.call("", put, &format!("/v1/queues/{long}"), shown).await;
+    assert_eq!((changed.status, &changed.json()["leaseMs"]), (200, &json!(5_000)));
 }
 
 #[tokio::test]

@@ -176,6 +176,7 @@ async fn no_key_is_made_before_tokens_are_asked_for() {
     assert!(!server.log().contains("API keys are accepted"), "{}", server.log());
     server.restart();
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("API keys are accepted")).unwrap_or_else(|| panic!("{log}"));
+    let line =
+        log.lines().find(|line| line.contains("API keys are accepted")).unwrap_or_else(|| panic!("{log}"));
     assert!(line.contains("keys=2") && line.contains("administrators=1"), "{line}");
 }

@@ -16,7 +16,8 @@ fn wrong_usage_is_told() {
         (&["serv"][..], &["serv", "serve"][..]),
         (&["serve", "--lisen", "x"], &["--lisen", "--listen"]),
         (&["send"], &["<ROOM>"]),
-        (&["tail", "r", "--after", "x"], &["--after", "invalid"]),
+        (&["tail", "r", "--after", "x"], &["--after", "must be a whole number from 0 on"]),
+        (&["queue", "get", "q", "--wait", "21s"], &["--wait", "at most 20s"]),
         (&["tail", "r", "--after", "1", "--last", "1"], &["--after", "--last"]),
         (&["history", "r", "--limit", "many"], &["--limit", "many"]),
         (&["history", "r", "--from", "soon"], &["--from", "soon", "2026-01-31T12:00:00Z"]),
@@ -38,7 +39,7 @@ fn wrong_usage_is_told() {
         (&["export", "--room", "a b"], &["'a b'", "--room"]),
         (&["rooms", "--server", "nonsense"], &["--server", "nonsense", "http://127.0.0.1:8080"]),
         (&["rooms", "--server", "ftp://x"], &["--server", "ftp://x"]),
-        (&["rooms", "--server", "8080"], &["'8080'", "http://127.0.0.1:8080", "or HOST:PORT"]),
+        (&["rooms", "--server", "80800"], &["'80800'", "http://127.0.0.1:8080", "HOST:PORT", "PORT alone"]),
         (&["serve", "--listen", "nonsense"], &["server.listen", "'nonsense'", "PORT alone"]),
     ] {
         let ran = hubbub(arguments, "");
@@ -72,6 +73,10 @@ fn a_check_refuses_what_the_server_refuses() {
         (&["--listen", "0.0.0.0:0"][..], &["server.listen", "--insecure"][..]),
         (&["--set", "tls.cert=/no/such.pem", "--set", "tls.key=/no/such.pem"], &["tls.cert", "/no/such.pem"]),
         (&["--set", "tls.client_auth=required"], &["tls.client_ca"]),
+        (
+            &["--listen", "8080", "--line", "8080"],
+            &["server.listen 127.0.0.1:8080", "server.line 127.0.0.1:8080", "--line 8081"],
+        ),
     ] {
         let line = hubbub(&[&["config", "check"], arguments].concat(), "").refusal(2);
         must_contain(&line, parts);
@@ -84,7 +89,36 @@ async fn a_taken_port_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data").display().to_string();
     let line = hubbub(&["serve", "--listen", &server.address().to_string(), "--data", &data], "").refusal(1);
-    must_contain(&line, &["server.listen", "in use"]);
+    let (ip, port) = (server.address().ip(), server.address().port());
+    let next = format!("choose another port with --listen {ip}:{}", port + 1);
+    must_contain(&line, &["server.listen", "in use", &next]);
+}
+
+/// One port for both protocols, though no configuration tells: a name stands for the address.
+#[tokio::test]
+async fn a_port_is_for_one_protocol() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data").display().to_string();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (http, line) = (format!("localhost:{port}"), format!("0.0.0.0:{port}"));
+    let line =
+        hubbub(&["serve", "--insecure", "--listen", &http, "--line", &line, "--data", &data], "").refusal(2);
+    must_contain(&line, &["server.listen 127.0.0.1:", "server.line 0.0.0.0:"]);
+    assert!(!directory.path().join("data").exists(), "nothing was made");
+}
+
+/// What ends with a start that fails is not its cause.
+#[test]
+fn a_start_that_fails_is_told_with_its_own_cause() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = program::command();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(directory.path().join("data"));
+    let ran = command.stdout(full).output().unwrap();
+    let told = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{told}");
+    must_contain(&told, &["printing the ready line: No space left on device"]);
+    assert!(!told.contains("ERROR") && !told.contains("ended early"), "{told}");
 }
 
 #[test]
@@ -141,9 +175,10 @@ fn config_check_names_what_it_checked() {
         String::from_utf8(ran.stdout).unwrap()
     };
     let two = [("HUBBUB_LISTEN", "127.0.0.1:1"), ("HUBBUB_LIMITS_MESSAGE_BYTES", "32KiB")];
-    let nothing =
-        "valid, but there is no configuration file and no HUBBUB_ variable: these are the defaults\n";
+    let nothing = "valid, but no configuration file and no variable sets anything: these are the defaults\n";
     assert_eq!(check(&[], &[]), nothing);
+    // That of commands sets nothing of a server.
+    assert_eq!(check(&[], &[("HUBBUB_SERVER", "http://127.0.0.1:1")]), nothing);
     assert_eq!(check(&[], &two), "valid: no configuration file, 2 variables\n");
     std::fs::write(dir.path().join("hubbub.toml"), "[server]\nthreads = 2\n").unwrap();
     let file = dir.path().canonicalize().unwrap().join("hubbub.toml").display().to_string();

@@ -50,6 +50,26 @@ test("people whose names have a part in common are different people", async (tes
   assert.deepEqual([...listed].sort(), [...names].sort());
 });
 
+test("whoever writes under the name of somebody else is told from them", async (test) => {
+  const server = await Server.start(test);
+  const ada = await enter(test, server, "Ada");
+  await say(ada, "it is me");
+  const send = (message) => fetch(`${server.url}/v1/rooms/lobby/messages`, { method: "POST", body: JSON.stringify(message) });
+  for (const message of [
+    { userId: "eve", username: "Ada", message: "came", messageType: "JOIN" },
+    { userId: "eve", username: "Ada", message: "no, me" },
+  ]) assert.equal((await send(message)).status, 201);
+  await waitForText(ada, "no, me");
+  const heads = await ada.$$eval("#messages .meta", (elements) => elements.map((element) => [...element.children].slice(0, 2).map((child) => child.textContent)));
+  assert.deepEqual(heads.map(([name]) => name), ["Ada", "Ada"]);
+  assert.match(heads[0][1], /:/, "the time stands behind the name");
+  assert.equal(heads[1][1].trim(), "eve");
+  assert.match(await ada.locator("#messages .event").last().textContent(), /^Ada eve joined · /);
+  await ada.waitForFunction(() => document.querySelector("[data-room=lobby] .room-last")?.textContent === "Ada (eve): no, me");
+  assert.deepEqual(await tooWide(ada), []);
+  assert.deepEqual(ada.complaints, []);
+});
+
 test("whoever takes a name in use is told, and may choose another", async (test) => {
   const server = await Server.start(test);
   const first = await enter(test, server, "نور");

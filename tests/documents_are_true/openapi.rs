@@ -36,9 +36,10 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Accounts are only where callers need tokens; the others' examples need none.
-    fn is_about_accounts(&self) -> bool {
-        ["/v1/auth/login", "/v1/auth/accounts"].iter().any(|start| self.path.starts_with(start))
+    /// Accounts and API keys are made only where callers need tokens; the others' examples need none.
+    fn needs_token(&self) -> bool {
+        let starts = ["/v1/auth/login", "/v1/auth/accounts", "/v1/auth/keys"];
+        starts.iter().any(|start| self.path.starts_with(start))
     }
 }
 
@@ -211,7 +212,7 @@ fn is_document(step: &Step) -> bool {
 #[tokio::test]
 async fn every_example_of_openapi_happens() {
     let server = Server::start();
-    let with_accounts = Setup::new().with_tokens().set("auth.accounts=true").start();
+    let with_tokens = Setup::new().with_tokens().set("auth.accounts=true").start();
     let document = server.get("/openapi.json").await.json();
     let schemas = Schemas { document: &document, unknown: Unknown::Refused };
     let mut answers: BTreeMap<String, Value> = BTreeMap::new();
@@ -222,7 +223,7 @@ async fn every_example_of_openapi_happens() {
             step.body = step.body.replace(shown, own);
             step.answer = serde_json::from_str(&step.answer.to_string().replace(shown, own)).unwrap();
         }
-        if step.is_about_accounts() {
+        if step.needs_token() {
             step.headers.push(("authorization".into(), format!("Bearer {}", admin())));
         }
         for (shown, source) in &step.taken {
@@ -231,7 +232,7 @@ async fn every_example_of_openapi_happens() {
             let value = value.unwrap_or_else(|| panic!("{}: there is no {source}", step.place));
             step.path = step.path.replace(shown, &text_of(value));
         }
-        let server = if step.is_about_accounts() { &with_accounts } else { &server };
+        let server = if step.needs_token() { &with_tokens } else { &server };
         let (status, media, said) = perform(server, &step).await;
         assert_eq!((status, &media), (step.status, &step.media), "{}: {said}", step.place);
         for (schema, shown, said) in parts(&step, &said) {

@@ -2,6 +2,7 @@
 
 import { avatar, clock, dayName, isSameDay, isStacked, textNodes } from "./format.js";
 import { icon, make } from "./dom.js";
+import { saysNoMore } from "./ids.js";
 import { Delivery } from "../hubbub.js";
 
 /** Messages of one user within this time are shown under one head. */
@@ -60,7 +61,7 @@ function body(message, date, isHead, isOwn, context, mark) {
   const text = make("div", { class: "text", dir: "auto" }, ...textNodes(message.message));
   const line = make("div", { class: isOwn ? "message own" : "message" });
   if (isHead) {
-    const meta = make("p", { class: "meta" }, make("b", { title: message.userId }, name), time);
+    const meta = make("p", { class: "meta" }, make("b", { title: message.userId }, name), idBehind(message.userId, name), time);
     line.append(avatar(message.userId, name), meta, text);
   } else {
     line.append(time, text);
@@ -71,6 +72,9 @@ function body(message, date, isHead, isOwn, context, mark) {
   if (isLong(message.message)) fold(text);
   return line;
 }
+
+/** Anybody may take any name: the id tells who it is. */
+function idBehind(userId, name) { return !saysNoMore(userId, name) && make("small", {}, ` ${userId}`); }
 
 function timeOf(date) { return make("time", { datetime: date.toISOString() }, clock(date)); }
 
@@ -102,5 +106,5 @@ function deliveryMark(state) {
 function eventLine(message, date, context) {
   const name = message.username ?? context.nameOf(message.userId);
   const verb = message.messageType === "JOIN" ? "joined" : "left";
-  return make("p", { class: "event" }, make("b", { class: isStacked(name) && "stacked" }, name), ` ${verb} · `, timeOf(date));
+  return make("p", { class: "event" }, make("b", { class: isStacked(name) && "stacked" }, name), idBehind(message.userId, name), ` ${verb} · `, timeOf(date));
 }

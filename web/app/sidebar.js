@@ -4,6 +4,7 @@ import { State } from "../hubbub.js";
 import { $, icon, make, setText, throttled } from "./dom.js";
 import { token } from "./token.js";
 import { avatar, briefly, count, hue, initials } from "./format.js";
+import { saysNoMore } from "./ids.js";
 
 /** Shortest time between two drawings, in ms, so that busy rooms do not make the list jump. */
 const DRAW_EVERY = 200;
@@ -147,7 +148,9 @@ export class Sidebar {
   }
 
   #preview(message) {
-    const who = message.userId === this.#model.user ? "You" : message.username ?? this.#model.nameOf(message.userId);
+    const { userId } = message;
+    const name = message.username ?? this.#model.nameOf(userId);
+    const who = userId === this.#model.user ? "You" : saysNoMore(userId, name) ? name : `${name} (${userId})`;
     const text = message.message.slice(0, 120).replace(/\s+/g, " ");
     return message.messageType === "TEXT" ? `${who}: ${text}` : `${who} ${message.messageType === "JOIN" ? "joined" : "left"}`;
   }

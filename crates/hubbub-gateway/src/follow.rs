@@ -270,11 +270,9 @@ impl Follower {
         Some(Step::Reset { cursor: self.on_reset.cursor(&at), at })
     }
 
-    /// Notifies the other followers of the room that the user is typing.
-    pub(crate) fn typing(&self) {
-        if let (Some(attachment), Some(user)) = (&self.attachment, &self.user) {
-            self.gateway.hub.typing(attachment, user, &self.outbox);
-        }
+    /// Notifies the other followers of the room that the user is typing. Returns whether it did: only of who is live in it.
+    pub(crate) fn typing(&self) -> bool {
+        self.attachment.as_ref().is_some_and(|attachment| self.gateway.hub.typing(attachment))
     }
 }
 

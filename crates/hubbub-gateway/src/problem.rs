@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use hubbub_core::invariant::broken;
 use hubbub_core::store::{ApplyError, ReadError};
+use hubbub_core::text::{counted, json_fault};
 use hubbub_core::{ErrorCode, FieldError, LogLimit, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
@@ -41,6 +42,10 @@ pub(crate) struct Reset {
     pub(crate) head: u64,
 }
 
+/// It does not repeat the name: frames and lines have several.
+const NO_ROOM: &str = "there is no room of this name; PUT /v1/rooms/NAME makes one (hubbub room set NAME)";
+const NO_QUEUE: &str =
+    "there is no queue of this name; PUT /v1/queues/NAME makes one (hubbub queue create NAME)";
 const MEMBERS_ONLY: &str = "only members of the room may do this";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +96,7 @@ impl Problem {
     }
 
     pub(crate) fn malformed(error: &serde_json::Error) -> Self {
-        Self::new(ErrorCode::Malformed, format!("not the expected JSON: {error}"))
+        Self::new(ErrorCode::Malformed, format!("not the expected JSON: {}", json_fault(error)))
     }
 
     pub(crate) fn refusal(refusal: Refusal) -> Self {
@@ -100,11 +105,12 @@ impl Problem {
                 format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
                     .into()
             }
-            Refusal::UnknownRoom => "there is no such room, and this does not make one".into(),
+            Refusal::UnknownRoom => NO_ROOM.into(),
             Refusal::NotMember => MEMBERS_ONLY.into(),
-            Refusal::UnknownQueue => "there is no such queue, and this does not make one".into(),
+            Refusal::UnknownQueue => NO_QUEUE.into(),
             Refusal::QueueNotEmpty { messages } => {
-                format!("the queue holds {messages} messages; force=true deletes them with it").into()
+                let held = counted(messages, "message");
+                format!("the queue holds {held}; force=true deletes it with all it holds").into()
             }
             Refusal::QueueFull => "the queue holds as many messages or bytes as it may".into(),
             Refusal::NoQueueNumber => "a queue has the highest number there is; name the next one yourself".into(),
@@ -163,6 +169,13 @@ impl Problem {
     pub(crate) fn no_outcome() -> Self {
         broken("the store gives each operation an outcome that fits");
         Self::new(ErrorCode::Internal, "the store gave no outcome that fits")
+    }
+
+    /// Bytes that it takes, beside itself.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let owned = |text: &Cow<'_, str>| if let Cow::Owned(text) = text { text.len() } else { 0 };
+        let faults = self.faults.iter().map(|fault| size_of::<FieldError>() + owned(&fault.rule));
+        owned(&self.detail) + faults.sum::<usize>() + self.message_id.as_ref().map_or(0, String::len)
     }
 
     /// Appends the members of the object, without `type` and without braces.
@@ -242,7 +255,7 @@ fn log_failed_read(error: &ReadError) {
 impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         match &error {
-            ReadError::UnknownRoom => Self::new(ErrorCode::UnknownRoom, error.to_string()),
+            ReadError::UnknownRoom => Self::new(ErrorCode::UnknownRoom, NO_ROOM),
             // What the medium said is for the log; clients learn that it was not their fault, and whether to ask again.
             ReadError::Unavailable { .. } => {
                 log_failed_read(&error);

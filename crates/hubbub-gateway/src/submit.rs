@@ -7,6 +7,7 @@ use hubbub_core::draft::{Defaults, Loose, MessageDraft, Rules};
 use hubbub_core::invariant::broken;
 use hubbub_core::number::WHOLE_NUMBER_RULE;
 use hubbub_core::store::ReadError;
+use hubbub_core::text::repeated;
 use hubbub_core::{
     Change, FieldError, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RoomChange, RoomId, Send, Timestamp,
 };
@@ -104,16 +105,16 @@ impl Gateway {
     ) -> Result<T, Problem> {
         self.check_reader(room, caller).await?;
         let read = reading.await?;
-        self.check_reader(room, caller).await?;
+        if let Some(user) = &caller.user {
+            // As new as what was read, also where another server removed the user.
+            admit(self.members.current_access(room, user).await?)?;
+        }
         Ok(read)
     }
 
     pub(crate) async fn check_reader(&self, room: &RoomId, caller: &Caller) -> Result<(), Problem> {
         let Some(user) = &caller.user else { return Ok(()) };
-        match self.members.cached_access(room, user).await? {
-            AccessLevel::Member | AccessLevel::Guest => Ok(()),
-            AccessLevel::Outsider => Err(Problem::not_member()),
-        }
+        admit(self.members.cached_access(room, user).await?)
     }
 
     /// Passes the checked message to `take`, or names everything that is wrong with the draft.
@@ -130,7 +131,10 @@ impl Gateway {
         };
         let user = ingest.caller.default_sender();
         let defaults = Defaults { room: ingest.room, user, id: &made_id, now: ingest.now };
-        let refuse = |problem| Problem { message_id: draft.given_id().map(str::to_owned), ..problem };
+        let refuse = |problem| {
+            let message_id = draft.given_id().map(|id| repeated(id).into_owned());
+            Problem { message_id, ..problem }
+        };
         let mut faults = Vec::new();
         let Some(sent) = draft.check(ingest.rules, &self.limits, &defaults, &mut faults) else {
             return Err(refuse(Problem::invalid(faults)));
@@ -138,6 +142,13 @@ impl Gateway {
         let may_send = ingest.caller.may(Need::Room(Right::Write, sent.room));
         may_send.and_then(|()| ingest.caller.may(Need::Sender(sent.user))).map_err(refuse)?;
         Ok(take(&sent))
+    }
+}
+
+fn admit(level: AccessLevel) -> Result<(), Problem> {
+    match level {
+        AccessLevel::Member | AccessLevel::Guest => Ok(()),
+        AccessLevel::Outsider => Err(Problem::not_member()),
     }
 }
 

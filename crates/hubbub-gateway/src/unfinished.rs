@@ -1,56 +1,109 @@
 //! Memory of what has not arrived whole: bodies, frames and commands, of all connections together.
 //!
 //! Each is bounded by its own limit, and takes memory only as it comes. Many connections that all stop in the middle of something
-//! long would still take the memory of the server, so they share one budget.
+//! long would still take the memory of the server, so they share one budget. When it is exceeded, what has not grown for longest
+//! is given up until it is kept: refusing whatever comes next instead would let a few such connections keep everybody out. That
+//! needs no addresses, which everybody behind a proxy may share.
+//!
+//! What is whole, and waits for its answer, counts, and is not given up: the server is at work on it.
+//!
+//! Invariants
+//! - No more is held than the budget, [`FREE_BYTES`] of each, and as much as the budget again by those that were given up and
+//!   whose tasks have not run since.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
+use futures_util::task::AtomicWaker;
 use hubbub_core::ErrorCode;
+use hubbub_core::invariant::saturate;
 use hubbub_pipeline::Metrics;
+use parking_lot::Mutex;
 
 use crate::problem::Problem;
 
 /// Bytes of each body, frame, command or answer that do not count: who fills a budget is in nobody's way who sends little, and is
 /// sent little.
 pub(crate) const FREE_BYTES: usize = 16 * 1024;
+/// Whoever sends less than this does not count as going on: a byte now and then would keep a place.
+const GROWTH_BYTES: usize = 4 * 1024;
 
 /// What is held of all that has not arrived whole.
 #[derive(Debug)]
 pub struct Unfinished {
     max_bytes: usize,
-    bytes: AtomicUsize,
+    state: Mutex<State>,
     metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of those that are not given up.
+    bytes: usize,
+    /// Of those that are given up.
+    given_up: usize,
+    last_number: u64,
+    /// Those that may be given up, in the order in which they grew last.
+    growing: BTreeMap<u64, Growing>,
+    growing_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Growing {
+    bytes: usize,
+    holder: Arc<Holder>,
+}
+
+impl State {
+    fn unlist(&mut self, number: u64) {
+        if let Some(growing) = self.growing.remove(&number) {
+            self.growing_bytes -= growing.bytes;
+        }
+    }
+
+    fn list(&mut self, number: u64, growing: Growing) {
+        self.growing_bytes += growing.bytes;
+        self.growing.insert(number, growing);
+    }
 }
 
 impl Unfinished {
     /// At most `max_bytes` are held, besides [`FREE_BYTES`] of each. What they take may be twice as much: buffers grow by doubling.
     pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { max_bytes, bytes: AtomicUsize::new(0), metrics })
+        Arc::new(Self { max_bytes, state: Mutex::default(), metrics })
     }
 
-    fn take(&self, bytes: usize) -> Result<(), Full> {
-        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
-            held.checked_add(bytes).filter(|held| *held <= self.max_bytes)
-        });
-        match taken {
-            Ok(_) => {
-                self.show();
-                Ok(())
-            }
-            Err(_) => Err(Full),
+    /// Gives up what has not grown for longest until there is space for `more` bytes. Tasks are to be woken once nothing is locked.
+    fn make_space(
+        &self,
+        state: &mut State,
+        more: usize,
+        given_up: &mut Vec<Arc<Holder>>,
+    ) -> Result<(), Full> {
+        let lasting = state.bytes - state.growing_bytes;
+        if lasting.saturating_add(more) > self.max_bytes {
+            return Err(Full);
         }
+        while state.bytes.saturating_add(more) > self.max_bytes {
+            // Their tasks have not run yet.
+            if state.given_up > self.max_bytes {
+                return Err(Full);
+            }
+            let Some((_, Growing { bytes, holder })) = state.growing.pop_first() else { return Err(Full) };
+            state.growing_bytes -= bytes;
+            state.bytes -= bytes;
+            state.given_up += bytes;
+            holder.is_given_up.store(true, Ordering::Release);
+            self.metrics.unfinished_refused.inc();
+            given_up.push(holder);
+        }
+        Ok(())
     }
 
-    fn free(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.show();
-    }
-
-    fn show(&self) {
-        self.metrics
-            .unfinished_bytes
-            .set(hubbub_core::invariant::saturate(self.bytes.load(Ordering::Relaxed)));
+    fn show(&self, state: &State) {
+        self.metrics.unfinished_bytes.set(saturate(state.bytes + state.given_up));
     }
 }
 
@@ -68,29 +121,112 @@ impl From<Full> for Problem {
     }
 }
 
+/// Who is to let go of a share when it is given up.
+#[derive(Debug, Default)]
+pub(crate) struct Holder {
+    /// Changed under the lock of the state only.
+    is_given_up: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Holder {
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
+    }
+
+    /// Ready when the share is given up.
+    fn poll_given_up(&self, context: &Context<'_>) -> Poll<()> {
+        self.waker.register(context.waker());
+        if self.is_given_up() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Resolves when the share is given up.
+    pub(crate) async fn given_up(&self) {
+        std::future::poll_fn(|context| self.poll_given_up(context)).await;
+    }
+}
+
 /// The part of one body, frame or command. It is free again when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     all: Arc<Unfinished>,
     counted: usize,
+    /// Its number in [`State::growing`], if it is there, and the bytes it had when it got that.
+    number: u64,
+    listed_bytes: usize,
+    /// Made when something counts: most of what comes is small.
+    holder: Option<Arc<Holder>>,
 }
 
 impl Share {
     pub(crate) fn new(all: &Arc<Unfinished>) -> Self {
-        Self { all: all.clone(), counted: 0 }
+        Self { all: all.clone(), counted: 0, number: 0, listed_bytes: 0, holder: None }
     }
 
-    /// Says how many bytes are held now. If that is more than what is left, it fails and changes nothing: the holder is to let go
-    /// of them, or to read no more.
+    /// Who is told when it is given up.
+    pub(crate) fn holder(&mut self) -> Arc<Holder> {
+        self.holder.get_or_insert_default().clone()
+    }
+
+    /// Whether the holder is to let go of it.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.is_given_up())
+    }
+
+    /// Ready when it is given up; if not, the task is woken then. To be asked after each [`Self::set`].
+    pub(crate) fn poll_given_up(&self, context: &Context<'_>) -> Poll<()> {
+        self.holder.as_ref().map_or(Poll::Pending, |holder| holder.poll_given_up(context))
+    }
+
+    /// Says how many bytes are held now. If there is no space for more, or the share was given up, it fails and adds nothing: the
+    /// holder is to let go of them, or to read no more.
     pub(crate) fn set(&mut self, held_bytes: usize) -> Result<(), Full> {
         let counted = held_bytes.saturating_sub(FREE_BYTES);
-        if counted > self.counted {
-            self.all.take(counted - self.counted)?;
-        } else if counted < self.counted {
-            self.all.free(self.counted - counted);
+        if counted == self.counted {
+            return if self.is_given_up() { Err(Full) } else { Ok(()) };
         }
-        self.counted = counted;
-        Ok(())
+        let (all, holder, mut given_up) = (self.all.clone(), self.holder(), Vec::new());
+        let mut state = all.state.lock();
+        let is_set = self.change(&mut state, counted, holder, &mut given_up);
+        all.show(&state);
+        drop(state);
+        given_up.iter().for_each(|holder| holder.waker.wake());
+        is_set
+    }
+
+    fn change(
+        &mut self,
+        state: &mut State,
+        counted: usize,
+        holder: Arc<Holder>,
+        given_up: &mut Vec<Arc<Holder>>,
+    ) -> Result<(), Full> {
+        if holder.is_given_up() {
+            state.given_up -= self.counted.saturating_sub(counted);
+            self.counted = self.counted.min(counted);
+            return Err(Full);
+        }
+        // It is not to be given up for itself.
+        state.unlist(self.number);
+        let space = match counted.checked_sub(self.counted) {
+            Some(more) => self.all.make_space(state, more, given_up),
+            None => Ok(()),
+        };
+        if space.is_ok() {
+            state.bytes = state.bytes + counted - self.counted;
+            self.counted = counted;
+        }
+        self.listed_bytes = self.listed_bytes.min(self.counted);
+        if self.counted == 0 {
+            self.number = 0;
+        } else {
+            if self.number == 0 || self.counted - self.listed_bytes >= GROWTH_BYTES {
+                state.last_number += 1;
+                (self.number, self.listed_bytes) = (state.last_number, self.counted);
+            }
+            state.list(self.number, Growing { bytes: self.counted, holder });
+        }
+        space
     }
 
     /// The same; a failure is counted as a refusal.
@@ -98,41 +234,28 @@ impl Share {
         self.set(held_bytes).inspect_err(|_| self.count_refusal())
     }
 
+    /// Counts a refusal. That it was given up is counted already.
     pub(crate) fn count_refusal(&self) {
-        self.all.metrics.unfinished_refused.inc();
+        if !self.is_given_up() {
+            self.all.metrics.unfinished_refused.inc();
+        }
+    }
+
+    /// It is whole: it counts until it is dropped, and is not given up.
+    pub(crate) fn keep(&mut self) {
+        if self.counted > 0 {
+            self.all.state.lock().unlist(self.number);
+        }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if self.counted > 0 {
-            self.all.free(self.counted);
-        }
+        // Less is always possible; that it was given up changes nothing any more.
+        let _ = self.set(0);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_come_out_of_one_budget_and_go_back() {
-        let metrics = Arc::new(Metrics::default());
-        let all = Unfinished::new(100, metrics.clone());
-        let (mut first, mut second) = (Share::new(&all), Share::new(&all));
-        assert_eq!(first.set(FREE_BYTES), Ok(()));
-        assert_eq!(metrics.unfinished_bytes.get(), 0, "a little is free");
-        assert_eq!(first.set(FREE_BYTES + 60), Ok(()));
-        assert_eq!(second.set_or_refuse(FREE_BYTES + 41), Err(Full));
-        assert_eq!((metrics.unfinished_bytes.get(), metrics.unfinished_refused.get()), (60, 1));
-        assert_eq!(second.set(FREE_BYTES + 40), Ok(()));
-        assert_eq!(second.set(FREE_BYTES + 41), Err(Full));
-        assert_eq!(first.set(FREE_BYTES + 50), Ok(()), "less is always possible");
-        drop(first);
-        assert_eq!(second.set(FREE_BYTES + 100), Ok(()));
-        assert_eq!(second.set(usize::MAX), Err(Full));
-        assert_eq!(metrics.unfinished_bytes.get(), 100);
-        drop(second);
-        assert_eq!(metrics.unfinished_bytes.get(), 0);
-    }
-}
+#[path = "unfinished_tests.rs"]
+mod tests;

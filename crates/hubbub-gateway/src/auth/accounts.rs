@@ -173,6 +173,7 @@ impl Accounts {
             subject: Some(account.subject.clone()),
             grants: account.grants.clone(),
             expires_at: Some(Timestamp::from_micros(login.expires_at)),
+            leeway: Duration::ZERO,
             source: Source::Login(id.into()),
         })
     }

@@ -1,6 +1,7 @@
 //! Who calls, and the one function that says what the caller may do.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use hubbub_core::id::ID_RULE;
 use hubbub_core::{ErrorCode, FieldError, Timestamp, UserId};
@@ -8,6 +9,7 @@ use hyper::HeaderMap;
 
 use super::credentials::refused;
 use super::grants::{Grants, Right, Scope};
+use super::token::later;
 use crate::http::query::Query;
 use crate::problem::Problem;
 
@@ -42,8 +44,10 @@ pub(crate) struct Access {
     /// `None` only with [`Source::Anyone`].
     pub(crate) subject: Option<UserId>,
     pub(crate) grants: Grants,
-    /// When it ends, tolerance included.
+    /// When it ends, as whoever issued it says.
     pub(crate) expires_at: Option<Timestamp>,
+    /// How long it is accepted after that: clocks may differ.
+    pub(crate) leeway: Duration,
     pub(crate) source: Source,
 }
 
@@ -56,7 +60,7 @@ impl Access {
     }
 
     pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
-        self.expires_at.is_some_and(|expires_at| now >= expires_at)
+        self.expires_at.is_some_and(|expires_at| now >= later(expires_at, self.leeway))
     }
 }
 
@@ -72,7 +76,7 @@ pub(crate) enum Identity {
 
 static OF_ANYONE: LazyLock<Access> = LazyLock::new(|| {
     let grants = Grants::administrator();
-    Access { subject: None, grants, expires_at: None, source: Source::Anyone }
+    Access { subject: None, grants, expires_at: None, leeway: Duration::ZERO, source: Source::Anyone }
 });
 static OF_ANY_USER: LazyLock<Grants> = LazyLock::new(Grants::of_any_user);
 
@@ -89,6 +93,8 @@ pub(crate) enum Need<'a> {
     Keys(Right, &'a [u8]),
     /// What belongs to this user.
     Own(&'a str),
+    /// To see where this user is logged in, and to end that.
+    Logins(&'a str),
     /// To end what belongs to this user in all rooms.
     Erase(&'a str),
     /// To take part in queues as this client.
@@ -200,6 +206,7 @@ impl Caller {
             Need::AllQueues(right) => grants.has_all_queues(right),
             Need::Key(right, prefix) | Need::Keys(right, prefix) => grants.has_keys(right, prefix),
             Need::Own(user) | Need::Sender(user) => user == name,
+            Need::Logins(user) => user == name && self.manages_logins(),
             Need::Erase(user) => user == name && grants.has_all_rooms(Right::Write),
             Need::Client(client) => client == name && grants.has_some_queue(),
             Need::Scope(scope) => grants.has_scope(scope),
@@ -211,6 +218,12 @@ impl Caller {
     /// Whether [`Self::may`] allows it.
     pub(crate) fn is_allowed(&self, need: Need<'_>) -> bool {
         self.may(need).is_ok()
+    }
+
+    /// Whether it is a login, or an administrator who acts for somebody. A key or a token that was given to a program for one
+    /// thing says nothing of logins.
+    fn manages_logins(&self) -> bool {
+        self.access().grants.is_admin || matches!(self.access().source, Source::Login(_))
     }
 
     fn refusal(&self, need: Need<'_>, name: &str) -> Problem {
@@ -226,6 +239,11 @@ impl Caller {
             Need::Key(..) => "change this key".to_owned(),
             Need::Keys(..) => "read all of these keys; name a prefix that it may read".to_owned(),
             Need::Own(user) => return forbidden(format!("this is for '{user}' and for administrators")),
+            Need::Logins(user) => {
+                return forbidden(format!(
+                    "this is for who is logged in as '{user}', and for administrators"
+                ));
+            }
             Need::Erase(user) if user == name => "erase, which takes w for all rooms".to_owned(),
             Need::Erase(user) => return forbidden(format!("this is for '{user}' and for administrators")),
             Need::Client(client) if client != name => {

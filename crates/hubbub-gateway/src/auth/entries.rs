@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::{Timestamp, UserId};
 use serde::{Deserialize, Serialize};
@@ -230,5 +231,6 @@ fn api_key(id: &str, value: &[u8]) -> Result<(StoredKey, Arc<Access>), String> {
     let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
     let expires_at = stored.expires_at.map(Timestamp::from_micros);
     let source = Source::Key(id.into());
-    Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
+    let access = Access { subject: Some(subject), grants, expires_at, leeway: Duration::ZERO, source };
+    Ok((stored, Arc::new(access)))
 }

@@ -35,7 +35,7 @@ pub(crate) const ENTRIES_MAX: usize = 100_000;
 const PAGE: usize = 1_000;
 
 /// What an API key begins with, so that people and scanners recognise it.
-pub(crate) const PREFIX: &str = "hbk_";
+pub const PREFIX: &str = "hbk_";
 
 /// A key and its value, if it has one.
 type Entry = (Arc<[u8]>, Option<Arc<[u8]>>);

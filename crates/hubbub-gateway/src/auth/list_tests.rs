@@ -24,6 +24,7 @@ fn token(id: &str, user: &str, issued_at: i64) -> Access {
         subject: Some(UserId::new(user).unwrap()),
         grants: GrantsText::default().parse().unwrap(),
         expires_at: None,
+        leeway: std::time::Duration::ZERO,
         source: Source::Token { id: Some(id.into()), issued_at: Some(Timestamp::from_micros(issued_at)) },
     }
 }

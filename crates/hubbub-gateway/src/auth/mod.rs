@@ -53,6 +53,7 @@ use credentials::{only_header, refused, token_of};
 pub use grants::{GrantsText, Right, Scope};
 pub use key_set::KeySetSource;
 use list::AccessList;
+pub use list::PREFIX as KEY_PREFIX;
 use receipts::ReceiptFormat;
 use session::{Ended, Sessions};
 use token::Refused;
@@ -150,7 +151,22 @@ impl Auth {
             clock,
         };
         auth.list.load().await?;
+        auth.log_keys();
         Ok(auth)
+    }
+
+    /// Says what else than tokens opens the server: keys may be older than anybody remembers.
+    fn log_keys(&self) {
+        let keys = self.list.keys();
+        if !self.is_on() || keys.is_empty() {
+            return;
+        }
+        let administrators = keys.iter().filter(|(_, stored)| stored.grants.admin).count();
+        tracing::info!(
+            keys = keys.len(),
+            administrators,
+            "API keys are accepted; `hubbub key list` shows them, and `administrators` of them may do everything"
+        );
     }
 
     /// Whether callers must prove who they are.

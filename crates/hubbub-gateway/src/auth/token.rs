@@ -172,7 +172,7 @@ impl Verifier {
         }
         let grants = claims.grants.parse()?;
         let source = Source::Token { id: claims.jti.map(Into::into), issued_at: claims.iat.and_then(time) };
-        Ok(Access { subject, grants, expires_at: Some(later(expires_at, self.rules.leeway)), source })
+        Ok(Access { subject, grants, expires_at: Some(expires_at), leeway: self.rules.leeway, source })
     }
 
     /// The claims of a token whose signature is right.
@@ -272,7 +272,7 @@ fn time(seconds: f64) -> Option<Timestamp> {
     Timestamp::from_epoch_seconds(seconds)
 }
 
-fn later(time: Timestamp, by: Duration) -> Timestamp {
+pub(super) fn later(time: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_micros(time.as_micros().saturating_add(saturate(by.as_micros())))
 }
 

@@ -92,6 +92,16 @@ impl<A> Pending<A> {
         self.unanswered
     }
 
+    /// Bytes that entries take, beside what their answers hold.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry<A>>()
+    }
+
+    /// Forgets everything that is not answered, for a connection that ends at once.
+    pub(crate) fn forget(&mut self) {
+        (self.entries, self.staged, self.unanswered) = (VecDeque::new(), 0, 0);
+    }
+
     pub(crate) fn may_be_ready(&self) -> bool {
         self.entries.front().is_some_and(|entry| match entry {
             Entry::Submitted(ticket) => ticket.outcomes().is_some(),

@@ -171,6 +171,12 @@ impl ApiKey {
 }
 
 pub(super) async fn create_key(mut call: Call) -> Answer {
+    if !call.gateway().auth.is_on() {
+        // Everybody could make one here, and it would be valid as soon as tokens are asked for.
+        let reason = "this server asks for no tokens, so it makes no API keys: set auth.secret, auth.public_key or \
+                      auth.jwks first";
+        return Err(Problem::new(ErrorCode::NotSupported, reason));
+    }
     let body = call.body().await?;
     let draft: KeyDraft = object_of_bytes(&body)?;
     let gateway = call.gateway();

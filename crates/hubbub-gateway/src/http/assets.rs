@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use hubbub_core::ErrorCode;
+use hubbub_core::text::repeated;
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use hyper::{HeaderMap, Response, StatusCode};
 
@@ -145,7 +146,7 @@ pub(super) async fn file(call: Call) -> Answer {
     let versioned = path.strip_prefix(VERSION.as_str()).and_then(|rest| rest.strip_prefix('/'));
     let path = versioned.unwrap_or(path);
     let Some((_, kind, content)) = FILES.iter().find(|(name, ..)| *name == path) else {
-        return Err(Problem::new(ErrorCode::NotFound, format!("the page has no file {path}")));
+        return Err(Problem::new(ErrorCode::NotFound, format!("the page has no file {}", repeated(path))));
     };
     let caching = if versioned.is_some() { FOR_GOOD } else { REVALIDATE };
     Ok(answer(call.headers(), kind, Bytes::from_static(content), caching))

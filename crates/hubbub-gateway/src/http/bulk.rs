@@ -1,5 +1,6 @@
 //! `POST /v1/messages`: many messages as NDJSON in, their receipts as NDJSON out, in the same order, streamed.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,11 +48,14 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         caller,
         charged,
         share: Share::new(&gateway.unfinished),
+        rest: BytesMut::new(),
         searched: 0,
-        must_submit: false,
+        is_read: false,
         waiter: Arc::new(Waiter::default()),
         ops: OpBatch::default(),
         lines: Vec::new(),
+        lines_bytes: 0,
+        under_way_bytes: 0,
         out: Vec::new(),
         refused_by: None,
         refused: 0,
@@ -66,7 +70,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
             return Err(too_slow(body_timeout));
         }
     }
-    tokio::spawn(stream.run(body, ahead, writer));
+    tokio::spawn(stream.serve(body, ahead, writer));
     Ok(stream_response("application/x-ndjson", answers))
 }
 
@@ -91,12 +95,14 @@ struct Stream {
     reader: Arc<Reader>,
     caller: Caller,
     charged: Charged,
-    /// What was read and is not submitted.
+    /// What was read and is not answered.
     share: Share,
-    /// Bytes of the line that goes on in which its end was looked for.
+    /// What was read behind the lines that were taken.
+    rest: BytesMut,
+    /// Bytes of it in which the end of a line was looked for.
     searched: usize,
-    /// All connections hold too much for this one to read on before it has submitted.
-    must_submit: bool,
+    /// Whether nothing more is read: the body has ended, or what would come is of no use.
+    is_read: bool,
     /// Ends with the caller's token, which a long stream may outlive.
     session: Session,
     waiter: Arc<Waiter>,
@@ -104,6 +110,9 @@ struct Stream {
     ops: OpBatch,
     /// For each line that is not answered yet: the id of its message, or what is wrong with it.
     lines: Vec<Result<String, Problem>>,
+    /// What they take, and those that are under way.
+    lines_bytes: usize,
+    under_way_bytes: usize,
     out: Vec<u8>,
     /// Once the queue was full, or a rate exceeded, the rest of the stream is refused too, so that a retry keeps the order.
     refused_by: Option<Problem>,
@@ -112,87 +121,109 @@ struct Stream {
 }
 
 impl Stream {
+    /// Runs until the end, or until others need the memory.
+    async fn serve(mut self, body: RequestBody, ahead: Option<Read>, writer: Writer) {
+        let holder = self.share.holder();
+        let broken = tokio::select! {
+            biased;
+            () = holder.given_up() => Some(ErrorKind::ConnectionAborted),
+            ended = self.run(body, ahead, &writer) => ended.err().map(|Gone| ErrorKind::TimedOut),
+        };
+        // The client may still read what waits, and must not take that for all of it.
+        if let Some(broken) = broken {
+            writer.abort(broken.into());
+        }
+    }
+
     /// While a piece of the stream is on its way to the store the next one is read, so that a slow store gets large
     /// batches from few clients.
-    async fn run(mut self, mut body: RequestBody, mut ahead: Option<Read>, writer: Writer) {
-        let (mut rest, mut under_way, mut is_read) = (BytesMut::new(), None, false);
+    async fn run(
+        &mut self,
+        mut body: RequestBody,
+        mut ahead: Option<Read>,
+        writer: &Writer,
+    ) -> Result<(), Gone> {
+        let mut under_way = None;
         let body_timeout = self.gateway.server.body_timeout;
         loop {
-            if under_way.is_none() {
-                under_way = self.submit();
-                self.must_submit = false;
-                // It is less than before. If that did not fit either, the next frame finds it out.
-                let _ = self.share.set(rest.len());
+            let may_read = self.take_lines();
+            if under_way.is_none() && !self.lines.is_empty() {
+                under_way = Some(self.submit());
+                // There is room for lines that were read already.
+                continue;
             }
-            let is_full =
-                self.must_submit || self.lines.len() >= SUBMIT_MAX || self.ops.bytes() >= SUBMIT_BYTES_MAX;
             tokio::select! {
                 biased;
                 () = arrival(&self.waiter, under_way.as_ref()), if under_way.is_some() => {
                     let Some(piece) = under_way.take() else { continue };
-                    if self.answer(piece, &writer).await.is_err() {
-                        // It may still read what waits, and must not take that for all of it.
-                        return writer.abort(std::io::ErrorKind::TimedOut.into());
+                    self.answer(piece, writer).await?;
+                }
+                frame = next_frame(&mut ahead, &mut body, body_timeout), if may_read => match frame {
+                    Some(Some(Ok(frame))) => {
+                        self.rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
                     }
-                }
-                frame = next_frame(&mut ahead, &mut body, body_timeout), if !is_read && !is_full => {
+                    Some(None) => self.is_read = true,
                     // A client that went away or stalled. What was accepted is durable; a retry finds it by its id.
-                    let Ok(taken) = self.take_frame(frame, &mut rest) else {
-                        return writer.abort(std::io::ErrorKind::TimedOut.into());
-                    };
-                    is_read = taken;
-                }
-                else => return,
+                    Some(Some(Err(_))) | None => return Err(Gone),
+                },
+                else => return Ok(()),
             }
         }
     }
 
-    /// Takes the lines of the next frame, or of the end of the body: whether it is read as far as it is of use.
-    fn take_frame(&mut self, frame: Option<Read>, rest: &mut BytesMut) -> Result<bool, Gone> {
-        let is_read = match frame {
-            Some(Some(Ok(frame))) => {
-                rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-                !self.take_lines(rest) || !self.may_hold(rest)
-            }
-            Some(None) => true,
-            Some(Some(Err(_))) | None => return Err(Gone),
-        };
-        if is_read {
-            self.take_line(&std::mem::take(rest));
-        }
-        Ok(is_read)
-    }
-
-    /// Counts what is held. If all connections hold too much, what is whole is submitted first; a line that alone is too much
-    /// is refused, and with it the rest of the stream (`false`).
-    fn may_hold(&mut self, rest: &mut BytesMut) -> bool {
-        if self.share.set(rest.len() + self.ops.bytes()).is_ok() {
-            return true;
-        }
-        self.must_submit = !self.lines.is_empty();
-        if !self.must_submit {
-            self.share.count_refusal();
-            self.lines.push(Err(Full.into()));
-            rest.clear();
-        }
-        self.must_submit
-    }
-
-    /// Takes the whole lines out of what was read; `false` when the rest is of no use: the line that goes on is too long
-    /// already, or so many were refused that the client does not seem to read the answers.
-    fn take_lines(&mut self, rest: &mut BytesMut) -> bool {
-        while let Some(end) = memchr::memchr(b'\n', rest.get(self.searched..).unwrap_or_default()) {
-            let line = rest.split_to(self.searched + end);
+    /// Takes the whole lines out of what was read, as many as there is room for. Whether more may be read.
+    fn take_lines(&mut self) -> bool {
+        while self.has_room() {
+            let Some(end) = memchr::memchr(b'\n', self.rest.get(self.searched..).unwrap_or_default()) else {
+                self.searched = self.rest.len();
+                self.take_last_line();
+                break;
+            };
+            let line = self.rest.split_to(self.searched + end);
             self.searched = 0;
-            rest.advance(1);
+            self.rest.advance(1);
             self.take_line(&line);
             if self.refused >= REFUSED_MAX {
-                rest.clear();
+                // The client does not seem to read the answers.
+                self.rest.clear();
+                self.is_read = true;
+            }
+            // A short line may be a long problem.
+            if self.lines.last().is_some_and(Result::is_err) && !self.may_hold() {
                 return false;
             }
         }
-        self.searched = rest.len();
-        rest.len() <= self.gateway.limits.body_bytes
+        self.may_hold() && self.has_room() && !self.is_read
+    }
+
+    /// Takes the line that goes on, if it is the last one: nothing follows, or it is too long already.
+    fn take_last_line(&mut self) {
+        if self.is_read || self.rest.len() > self.gateway.limits.body_bytes {
+            self.is_read = true;
+            self.searched = 0;
+            let line = std::mem::take(&mut self.rest);
+            self.take_line(&line);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.lines.len() < SUBMIT_MAX && self.ops.bytes() < SUBMIT_BYTES_MAX
+    }
+
+    /// Counts what is held. If all connections hold too much, what is whole is answered first; a line that alone is too much
+    /// is refused, and with it the rest of the stream.
+    fn may_hold(&mut self) -> bool {
+        let held_bytes = self.rest.len() + self.ops.bytes() + self.lines_bytes + self.under_way_bytes;
+        if self.share.set(held_bytes).is_ok() {
+            return true;
+        }
+        if self.lines.is_empty() && self.under_way_bytes == 0 {
+            self.share.count_refusal();
+            self.push(Err(Full.into()));
+            self.rest.clear();
+            self.is_read = true;
+        }
+        false
     }
 
     fn take_line(&mut self, line: &[u8]) {
@@ -204,8 +235,13 @@ impl Stream {
             {
                 self.refused += 1;
             }
-            self.lines.push(checked);
+            self.push(checked);
         }
+    }
+
+    fn push(&mut self, line: Result<String, Problem>) {
+        self.lines_bytes += size_of_val(&line) + line.as_ref().map_or_else(Problem::held_bytes, String::len);
+        self.lines.push(line);
     }
 
     fn check(&mut self, line: &[u8]) -> Result<String, Problem> {
@@ -235,13 +271,11 @@ impl Stream {
         })?
     }
 
-    fn submit(&mut self) -> Option<Piece> {
-        if self.lines.is_empty() {
-            return None;
-        }
+    fn submit(&mut self) -> Piece {
         let lines = std::mem::take(&mut self.lines);
+        self.under_way_bytes = std::mem::take(&mut self.lines_bytes);
         if self.ops.is_empty() {
-            return Some(Piece { lines, ticket: Ok(None) });
+            return Piece { lines, ticket: Ok(None) };
         }
         let submitted = self.gateway.log.submit(&self.ops, &self.waiter);
         let count = self.ops.len() as u64;
@@ -255,7 +289,7 @@ impl Stream {
             self.gateway.metrics.reject(problem.code, count);
             problem
         });
-        Some(Piece { lines, ticket })
+        Piece { lines, ticket }
     }
 
     /// Refuses what was checked while another piece failed, and all that follows.
@@ -263,6 +297,7 @@ impl Stream {
         self.ops.clear();
         for line in &mut self.lines {
             if let Ok(id) = line {
+                self.lines_bytes += problem.held_bytes();
                 *line = Err(Problem { message_id: Some(std::mem::take(id)), ..problem.clone() });
             }
         }
@@ -293,6 +328,7 @@ impl Stream {
             }
             self.out.extend_from_slice(b"}\n");
         }
+        self.under_way_bytes = 0;
         // Who does not read gives up what it holds, as who does not send.
         let answers = unread::counted(&self.reader, std::mem::take(&mut self.out).into());
         writer.write_within(self.gateway.server.write_timeout, answers).await

@@ -336,6 +336,7 @@ impl Call {
                 if announced.is_none() && !body.is_empty() {
                     self.charge_with(Rates::charge_bytes, body.len())?;
                 }
+                share.keep();
                 self.held = Some(share);
                 Ok(body)
             }

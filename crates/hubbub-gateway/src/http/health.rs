@@ -1,7 +1,6 @@
 //! `/health`, `/health/live`, `/health/ready` and `/metrics`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hubbub_core::clock::ClockAnomaly;
 use hubbub_core::replica::ReplicaFigures;
@@ -14,17 +13,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::endpoint::Call;
+use super::store_read::{StoreRead, read_something};
 use super::{Answer, json_of, respond};
 use crate::Gateway;
 use crate::auth::Scope;
 use crate::auth::caller::Need;
 use crate::problem::RETRY_AFTER_S;
 
-const PATIENCE: Duration = Duration::from_secs(3);
-
 pub(super) async fn ready(call: Call) -> Answer {
-    let latency = read_something(call.gateway()).await;
-    let (status, components) = examine(call.gateway(), latency);
+    let read = read_something(call.gateway()).await;
+    let (status, components) = examine(call.gateway(), read);
     let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Need::Scope(Scope::Health)));
     let version = may_see.then_some(env!("CARGO_PKG_VERSION"));
     let health = Health { status, version, components: may_see.then_some(components) };
@@ -36,21 +34,9 @@ pub(super) async fn ready(call: Call) -> Answer {
     Ok(answer)
 }
 
-/// A real read, so that its latency in milliseconds says something about the store and not about this function; and why
-/// it failed, if it did.
-pub(super) async fn read_something(gateway: &Gateway) -> (f64, Option<String>) {
-    let started = gateway.clock.monotonic();
-    let read = tokio::time::timeout(PATIENCE, gateway.store.rooms(None, 1)).await;
-    let latency_ms = gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3;
-    let fault = match read {
-        Ok(read) => read.err().map(|error| error.to_string()),
-        Err(_) => Some(format!("no answer within {PATIENCE:?}")),
-    };
-    ((latency_ms * 1e3).round() / 1e3, fault)
-}
-
 /// Whether writes are accepted, and how each component is.
-fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> (Soundness, Components) {
+fn examine(gateway: &Gateway, read: StoreRead) -> (Soundness, Components) {
+    let StoreRead { latency_ms, fault: read_fault } = read;
     let (failed, away, disk, alarm) = match gateway.store.health() {
         StoreHealth::Up => (None, None, None, None),
         StoreHealth::Alarm(reason) => (None, None, None, Some(reason)),

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use hubbub_core::kv::Condition;
-use hubbub_core::{ErrorCode, FieldError, KvOp, UserId};
+use hubbub_core::{ErrorCode, FieldError, KvOp, LogLimit, UserId};
 use hyper::StatusCode;
 use hyper::header::USER_AGENT;
 use schemars::JsonSchema;
@@ -18,6 +18,7 @@ use super::endpoint::Call;
 use super::query::{cut, refuse_faults, require};
 use super::types::{Id, Time};
 use super::{Answer, json_of, no_content};
+use crate::Gateway;
 use crate::auth::accounts::{self, StoredAccount, StoredLogin, key_of_login};
 use crate::auth::caller::Need;
 use crate::auth::passwords::PASSWORD_CHARS;
@@ -110,7 +111,23 @@ pub(super) async fn try_password(
     let account = gateway.auth.list.account(user.as_str());
     let hash = account.as_ref().map(|account| account.hash.clone());
     let is_right = logging_in.passwords.verify(password, hash).await?;
+    if account.is_none() || !is_right {
+        log_refused(gateway, user, address_of(call));
+    }
     Ok(account.filter(|_| is_right))
+}
+
+/// Whoever guesses is seen, but fills no log.
+fn log_refused(gateway: &Gateway, user: &UserId, address: IpAddr) {
+    static LINES: LogLimit = LogLimit::new();
+    let user = user.as_str();
+    match LINES.next(gateway.clock.monotonic()) {
+        None => {}
+        Some(0) => tracing::info!(user, %address, "a wrong name or password"),
+        Some(left_out) => {
+            tracing::info!(user, %address, left_out, "a wrong name or password, and others before it")
+        }
+    }
 }
 
 fn address_of(call: &Call) -> IpAddr {
@@ -162,7 +179,7 @@ pub(super) struct LoginList {
     next: Option<String>,
 }
 
-/// `GET /v1/auth/logins`: for administrators those of everybody, or of one user; for others their own.
+/// `GET /v1/auth/logins`: for administrators those of everybody, or of one user; for who is logged in, those of the account.
 pub(super) async fn list_logins(call: Call) -> Answer {
     let (gateway, caller) = (call.gateway(), call.caller()?);
     let mut faults = Vec::new();
@@ -171,7 +188,7 @@ pub(super) async fn list_logins(call: Call) -> Answer {
     let (after, limit) = call.page(UserId::new)?;
     let user = wanted.or_else(|| caller.user.clone());
     if let Some(user) = &user {
-        caller.may(Need::Own(user.as_str()))?;
+        caller.may(Need::Logins(user.as_str()))?;
     }
     logging_in(gateway)?;
     gateway.auth.refresh().await?;
@@ -199,7 +216,7 @@ pub(super) async fn end_login(call: Call) -> Answer {
     gateway.auth.refresh().await?;
     let user = gateway.auth.list.login_by_id(id).map(|login| login.user);
     // Nobody is told of the logins of others.
-    let user = user.filter(|user| caller.is_allowed(Need::Own(user)));
+    let user = user.filter(|user| caller.is_allowed(Need::Logins(user)));
     let user = user.ok_or_else(|| Problem::new(ErrorCode::NotFound, "there is no such login"))?;
     change(gateway, KvOp::Delete { key: &key_of_login(id), condition: Condition::Always }).await?;
     tracing::info!(user, id, "a login was ended");

@@ -17,6 +17,7 @@ mod history;
 mod kv;
 mod logins;
 mod members;
+mod members_known;
 mod operation;
 mod permission;
 pub(crate) mod query;
@@ -30,6 +31,7 @@ mod send;
 mod spec;
 mod sse;
 mod stats;
+mod store_read;
 mod streamed;
 mod template;
 mod timeline;
@@ -42,6 +44,7 @@ pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
 pub(crate) use stats::SAMPLE_INTERVAL;
 pub use stats::{MetricsDefault, Statistics};
+pub(crate) use store_read::StoreReads;
 pub(crate) use watching::Watching;
 
 use std::borrow::Cow;
@@ -52,6 +55,7 @@ use futures_util::FutureExt;
 use http_body_util::{BodyExt, Either, Full};
 use hubbub_core::ErrorCode;
 use hubbub_core::invariant::saturate;
+use hubbub_core::text::repeated;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
@@ -214,7 +218,7 @@ fn find_endpoint(gateway: &Gateway, request: &Request<RequestBody>) -> Result<&'
     };
     let found = if compat.is_empty() { route::find(path) } else { Cow::Owned(compat) };
     if found.is_empty() {
-        return Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}")));
+        return Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {}", repeated(path))));
     }
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::method_not_allowed(AllowedMethods::of(&found)));

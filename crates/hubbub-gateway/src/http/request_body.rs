@@ -3,6 +3,7 @@
 //! Over HTTP/1 a body that nobody reads ends the connection. A client, or a proxy, that still sends finds it closed then, and
 //! often loses the answer: proxies make a 502 of it.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use hyper::header::EXPECT;
 use hyper::{HeaderMap, Version};
 
 use crate::problem::Problem;
-use crate::unfinished::Share;
+use crate::unfinished::{self, Share};
 
 /// What is read and dropped of a body at most, for how long, and how long nothing may come. A client that sends more is better off
 /// with a closed connection, and one that sends nothing may wait for its end.
@@ -58,10 +59,22 @@ impl RequestBody {
         self.rest == Rest::Unasked
     }
 
+    /// The next frame, unless what came before it is given up.
+    async fn next_frame(
+        &mut self,
+        share: &Share,
+    ) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, unfinished::Full> {
+        poll_fn(|context| match share.poll_given_up(context) {
+            Poll::Ready(()) => Poll::Ready(Err(unfinished::Full)),
+            Poll::Pending => Pin::new(&mut *self).poll_frame(context).map(Ok),
+        })
+        .await
+    }
+
     /// The whole of it, of at most `limit` bytes. While it comes, `share` counts it.
     pub(super) async fn read_all(&mut self, limit: usize, share: &mut Share) -> Result<Bytes, Problem> {
         let mut whole = Pieces::None;
-        while let Some(frame) = self.frame().await {
+        while let Some(frame) = self.next_frame(share).await? {
             let frame = frame.map_err(|error| {
                 Problem::new(ErrorCode::Malformed, format!("the body ended early: {error}"))
             })?;

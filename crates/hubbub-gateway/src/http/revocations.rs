@@ -85,7 +85,8 @@ pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
             (Revoked::User, user)
         }
         _ => {
-            let rule = format!("either a jti of 1 to {JTI_BYTES_MAX} bytes, or a user and perhaps before");
+            let rule =
+                format!("must be 1 to {JTI_BYTES_MAX} bytes; or give a user instead, and perhaps before");
             return Err(Problem::invalid(vec![FieldError::new("jti", rule)]));
         }
     };

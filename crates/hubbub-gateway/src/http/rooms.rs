@@ -1,8 +1,10 @@
 //! `/v1/rooms` and `/v1/rooms/{room}`: lists, shows, creates, changes and deletes rooms.
 
+use std::sync::LazyLock;
+
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::store::{ReadError, RoomInfo};
-use hubbub_core::{Outcome, RoomChange, RoomId, RoomSettings, duration};
+use hubbub_core::{FieldError, Outcome, RoomChange, RoomId, RoomSettings, duration};
 use hubbub_pipeline::AccessLevel;
 use hyper::StatusCode;
 use schemars::JsonSchema;
@@ -10,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::endpoint::Call;
+use super::members_known::KnownMembers;
 use super::query::{cut, refuse_faults, require};
 use super::types::{Epoch, Id, OrNull, Time};
 use super::{Answer, json_of, no_content};
@@ -115,7 +118,7 @@ async fn shown(
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it is its schema")]
-#[schemars(rename = "RoomSettings")]
+#[schemars(rename = "RoomSettings", deny_unknown_fields)]
 pub(super) struct RoomSettingsBody {
     /// A name for people; `null` = none.
     #[schemars(length(max = TITLE_BYTES_MAX))]
@@ -142,14 +145,18 @@ pub(super) async fn get(call: Call) -> Answer {
     show(info, StatusCode::OK)
 }
 
+static MEMBERS: LazyLock<KnownMembers> = LazyLock::new(KnownMembers::of::<RoomSettingsBody, Room>);
+
 pub(super) async fn put(mut call: Call) -> Answer {
     let room = call.room()?;
     let caller = call.caller()?;
     let body = call.body().await?;
     let gateway = call.gateway();
     // A room needs no settings, so that no body is fine.
+    let mut faults = Vec::new();
+    MEMBERS.check(&body, &mut faults)?;
     let body: Map<String, Value> = object_or_default(&body)?;
-    let settings = settings(&body)?;
+    let settings = settings(&body, faults)?;
     let outcome = gateway.change(&caller, RoomChange::PutRoom { room: room.as_str(), settings }).await?;
     let status = match outcome {
         Outcome::Room { created: true } => StatusCode::CREATED,
@@ -174,8 +181,7 @@ fn show(info: Option<RoomInfo>, status: StatusCode) -> Answer {
 }
 
 /// What the body says; members that are not there stay as they are.
-fn settings(body: &Map<String, Value>) -> Result<RoomSettings<'_>, Problem> {
-    let mut faults = Vec::new();
+fn settings(body: &Map<String, Value>, mut faults: Vec<FieldError>) -> Result<RoomSettings<'_>, Problem> {
     let rule =
         format!("must be null or a string of at most {TITLE_BYTES_MAX} bytes without control characters");
     let title = body.get("title").and_then(|value| require(title(value), "title", rule, &mut faults));
@@ -224,9 +230,9 @@ mod tests {
     fn settings_leave_what_they_do_not_name() {
         let parse = |value: Value| {
             let body = value.as_object().unwrap().clone();
-            settings(&body).map(|s| (s.title.map(str::to_owned), s.members_only, s.retention_s))
+            settings(&body, Vec::new()).map(|s| (s.title.map(str::to_owned), s.members_only, s.retention_s))
         };
-        assert_eq!(parse(json!({"other": 1})), Ok((None, None, None)));
+        assert_eq!(parse(json!({})), Ok((None, None, None)));
         let all = json!({"title": "Tea", "membersOnly": false, "retention": 5});
         assert_eq!(parse(all), Ok((Some("Tea".into()), Some(false), Some(5))));
         let none = json!({"title": null, "retention": null});

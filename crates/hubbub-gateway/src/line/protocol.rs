@@ -284,6 +284,7 @@ impl LineProtocol {
 
     fn drop_input(&mut self, io: &mut Io) {
         (self.input, self.holds_commands) = (Vec::new(), false);
+        let _ = self.share.set(0);
         io.timer.stop();
     }
 }
@@ -350,6 +351,12 @@ impl Protocol for LineProtocol {
     }
 
     fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        let is_given_up = self.share.poll_given_up(context).is_ready();
+        if is_given_up {
+            self.share = Share::new(&self.gateway.unfinished);
+            self.answers.push_line(&self.gateway, &mut OpBatch::default(), ERROR);
+            self.drop_input(io);
+        }
         let unanswered = self.answers.unanswered();
         let encoded = self.answers.encode(&self.gateway, context, self.registering, &mut io.socket);
         let answered = unanswered.saturating_sub(self.answers.unanswered());
@@ -360,7 +367,10 @@ impl Protocol for LineProtocol {
         if encoded.has_registered {
             self.client = Some(self.registering);
         }
-        if encoded.has_left || self.session.as_ref().is_some_and(|session| session.ended().is_some()) {
+        if is_given_up
+            || encoded.has_left
+            || self.session.as_ref().is_some_and(|session| session.ended().is_some())
+        {
             self.drop_input(io);
             return Flow::Drain;
         }

@@ -58,15 +58,28 @@ pub(super) struct AllRooms {
     is_announced: bool,
     /// Whether rooms are missing that the caller's token may not read.
     pub(super) has_left_out: bool,
-    /// Rooms that the client has unsubscribed. They come again only when they are joined again.
-    unsubscribed: HashSet<RoomId>,
+    /// Rooms that the client has unsubscribed, each with the last reading of all rooms that it was a part of, or that was the last
+    /// one when it was unsubscribed. They come again only when they are joined again.
+    unsubscribed: HashMap<RoomId, u64>,
+    reading: u64,
+    /// With so many, all rooms are read again: the user may have left most of them since.
+    unsubscribed_max: usize,
 }
 
 impl AllRooms {
     pub(super) fn new(request: AllRoomsRequest) -> Self {
         let (stage, fetch, unread) = (Stage::Reading { after: None }, None, HashSet::new());
-        let unsubscribed = HashSet::new();
-        Self { request, stage, fetch, unread, is_announced: false, has_left_out: false, unsubscribed }
+        Self {
+            request,
+            stage,
+            fetch,
+            unread,
+            is_announced: false,
+            has_left_out: false,
+            unsubscribed: HashMap::new(),
+            reading: 0,
+            unsubscribed_max: PAGE_ROOMS,
+        }
     }
 
     #[cfg(test)]
@@ -74,8 +87,22 @@ impl AllRooms {
         matches!(self.stage, Stage::Complete)
     }
 
+    #[cfg(test)]
+    pub(super) fn unsubscribed_count(&self) -> usize {
+        self.unsubscribed.len()
+    }
+
     pub(super) fn unsubscribe(&mut self, room: &RoomId) {
-        self.unsubscribed.insert(room.clone());
+        self.unsubscribed.insert(room.clone(), self.reading);
+        if self.unsubscribed.len() >= self.unsubscribed_max && matches!(self.stage, Stage::Complete) {
+            self.read_again();
+        }
+    }
+
+    /// All rooms were read: what they lacked the user has left, and gets again with the next join.
+    fn forget_left(&mut self) {
+        self.unsubscribed.retain(|_, reading| *reading == self.reading);
+        self.unsubscribed_max = PAGE_ROOMS.max(2 * self.unsubscribed.len());
     }
 
     /// The user joins a room, perhaps again.
@@ -87,6 +114,7 @@ impl AllRooms {
     pub(super) fn read_again(&mut self) {
         (self.stage, self.fetch, self.has_left_out) = (Stage::Reading { after: None }, None, false);
         self.unread.clear();
+        self.reading += 1;
     }
 
     /// The next step once all rooms listed so far are live. Pending when all rooms were read, until [`Self::read_again`].
@@ -100,6 +128,7 @@ impl AllRooms {
             Stage::Reading { after } => after.clone(),
             Stage::Listed => {
                 self.stage = Stage::Complete;
+                self.forget_left();
                 // The user was no member then, and may be one since: these are to be looked at like new ones.
                 gateway.hub.forget_unread(user, outbox, &std::mem::take(&mut self.unread));
                 if std::mem::replace(&mut self.is_announced, true) {
@@ -138,8 +167,14 @@ impl AllRooms {
                     }
                     _ => Stage::Listed,
                 };
-                let wanted = rooms.into_iter().filter(|(room, _)| !self.unsubscribed.contains(room));
-                Next::Rooms(wanted.collect())
+                let is_wanted = |(room, _): &(RoomId, u64)| match self.unsubscribed.get_mut(room) {
+                    Some(reading) => {
+                        *reading = self.reading;
+                        false
+                    }
+                    None => true,
+                };
+                Next::Rooms(rooms.into_iter().filter(is_wanted).collect())
             }
             Err(error) => Next::Failed(error),
         })

@@ -35,10 +35,22 @@ pub(super) enum Answer {
     BehindOutbox { frame: Vec<u8>, end: u64 },
 }
 
+impl Answer {
+    /// Bytes that it holds, beside itself.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Refused { problem, .. } => problem.held_bytes(),
+            Self::Frame(frame) | Self::BehindOutbox { frame, .. } => frame.len(),
+        }
+    }
+}
+
 /// One socket's answers. What is staged at one time is of one room.
 pub(super) struct Answers {
     pub(super) pending: Pending<Answer>,
     requests: RequestQueue,
+    /// What the answers hold that needed no operation.
+    answer_bytes: usize,
     behind_outbox: usize,
     staged_room: String,
     pub(super) refusing: RefusingRooms,
@@ -49,6 +61,7 @@ impl Answers {
         Self {
             pending: Pending::new(waiter),
             requests: RequestQueue::default(),
+            answer_bytes: 0,
             behind_outbox: 0,
             staged_room: String::new(),
             refusing: RefusingRooms::default(),
@@ -99,21 +112,28 @@ impl Answers {
         self.submit(gateway, ops);
         gateway.metrics.reject(problem.code, 1);
         self.requests.push(request);
-        self.pending.push(Answer::Refused { problem, count: 1, room: RoomId::new(room).ok() });
+        self.push(Answer::Refused { problem, count: 1, room: RoomId::new(room).ok() });
+    }
+
+    fn push(&mut self, answer: Answer) {
+        self.answer_bytes += answer.held_bytes();
+        self.pending.push(answer);
     }
 
     pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
-        let Self { pending, refusing, staged_room, .. } = self;
+        let Self { pending, refusing, staged_room, answer_bytes, .. } = self;
         pending.submit(gateway, ops, |problem, count| {
             let room = RoomId::new(staged_room).ok();
             room.iter().for_each(|room| refusing.insert(room));
-            Answer::Refused { problem, count, room }
+            let answer = Answer::Refused { problem, count, room };
+            *answer_bytes += answer.held_bytes();
+            answer
         });
     }
 
     pub(super) fn push_frame(&mut self, gateway: &Gateway, ops: &mut OpBatch, frame: Vec<u8>) {
         self.submit(gateway, ops);
-        self.pending.push(Answer::Frame(frame));
+        self.push(Answer::Frame(frame));
     }
 
     /// Answers with a frame, behind everything before it and everything in the outbox up to `end`.
@@ -126,7 +146,7 @@ impl Answers {
     ) {
         self.submit(gateway, ops);
         self.behind_outbox += 1;
-        self.pending.push(Answer::BehindOutbox { frame, end });
+        self.push(Answer::BehindOutbox { frame, end });
     }
 
     /// Whether an answer waits, now or behind others, for the outbox.
@@ -142,13 +162,21 @@ impl Answers {
         has_passed: impl Fn(u64) -> bool,
         socket: &mut Socket,
     ) -> bool {
-        let Self { pending, requests, behind_outbox, refusing, .. } = self;
-        pending.encode(&mut FrameEncoder { responses, has_passed, requests, behind_outbox, refusing }, socket)
+        let Self { pending, requests, answer_bytes, behind_outbox, refusing, .. } = self;
+        let mut encoder =
+            FrameEncoder { responses, has_passed, requests, answer_bytes, behind_outbox, refusing };
+        pending.encode(&mut encoder, socket)
     }
 
-    /// Bytes that are held of requests until they are answered.
+    /// Bytes that are held of requests until they are answered, and of answers until those before them are.
     pub(super) fn held_bytes(&self) -> usize {
-        self.requests.bytes()
+        self.requests.bytes() + self.pending.entry_bytes() + self.answer_bytes
+    }
+
+    /// Forgets all of it, for a socket that ends at once.
+    pub(super) fn forget(&mut self) {
+        self.pending.forget();
+        (self.requests, self.answer_bytes, self.behind_outbox) = (RequestQueue::default(), 0, 0);
     }
 
     pub(super) fn release(&mut self) {
@@ -165,6 +193,7 @@ struct FrameEncoder<'a, R, F> {
     responses: R,
     has_passed: F,
     requests: &'a mut RequestQueue,
+    answer_bytes: &'a mut usize,
     behind_outbox: &'a mut usize,
     refusing: &'a mut RefusingRooms,
 }
@@ -202,6 +231,7 @@ impl<R: Responses, F: Fn(u64) -> bool> Encoder<Answer> for FrameEncoder<'_, R, F
     }
 
     fn answer(&mut self, answer: Answer, out: &mut Vec<u8>) {
+        *self.answer_bytes -= answer.held_bytes();
         match answer {
             Answer::Frame(frame) => self.frame(&frame, out),
             Answer::BehindOutbox { frame, .. } => {
@@ -251,9 +281,12 @@ fn encode_outcome(responses: &impl Responses, request: Request<'_>, outcome: &Ou
 
 #[cfg(test)]
 mod tests {
+    use hubbub_core::clock::ManualClock;
     use hubbub_core::{ErrorCode, Timestamp};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::fixture;
 
     /// Each answer is the id of its message.
     struct Ids;
@@ -275,10 +308,34 @@ mod tests {
         fn finish(&self, _: usize, _: &mut Vec<u8>) {}
     }
 
+    /// They wait behind others for as long as the client likes.
+    #[tokio::test]
+    async fn answers_that_wait_are_counted() {
+        let gateway = fixture::gateway(Arc::new(ManualClock::at(fixture::now()))).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut socket = Socket::new(listener.accept().await.unwrap().0);
+        let (mut answers, mut ops) = (Answers::new(Arc::new(Waiter::ordered())), OpBatch::default());
+        answers.push_behind_outbox(&gateway, &mut ops, vec![b'a'; 10_000], 1);
+        answers.push_frame(&gateway, &mut ops, vec![b'a'; 10_000]);
+        let problem = Problem::new(ErrorCode::Overloaded, "a".repeat(10_000));
+        answers.refuse(
+            &gateway,
+            &mut ops,
+            "r",
+            Request { subject: Subject::Message("id"), extra: "", received_at: Timestamp::default() },
+            problem,
+        );
+        assert!(!answers.encode(Ids, |_| false, &mut socket));
+        assert!(answers.held_bytes() > 30_000, "{}", answers.held_bytes());
+        assert!(answers.encode(Ids, |_| true, &mut socket));
+        assert_eq!(answers.held_bytes(), 0);
+    }
+
     /// Several rooms of a batch fail. Whoever has read the refusal in one of them does not know of those in the others.
     #[test]
     fn the_ping_of_a_room_is_right_before_its_first_refusal() {
-        let (mut requests, mut behind_outbox) = (RequestQueue::default(), 0);
+        let (mut requests, mut answer_bytes, mut behind_outbox) = (RequestQueue::default(), 0, 0);
         let mut refusing = RefusingRooms::default();
         let request = |subject| Request { subject, extra: "", received_at: Timestamp::default() };
         requests.push_first("a", request(Subject::Message("a1")));
@@ -288,9 +345,14 @@ mod tests {
         let lanes = ["a", "b"].map(|room| SendLane::Room(room.to_owned())).to_vec();
         let problem = Problem::new(ErrorCode::Unavailable, "away");
         let mut encode = |lanes, refusing: &mut RefusingRooms| {
-            let (requests, behind_outbox) = (&mut requests, &mut behind_outbox);
-            let mut encoder =
-                FrameEncoder { responses: Ids, has_passed: |_| true, requests, behind_outbox, refusing };
+            let mut encoder = FrameEncoder {
+                responses: Ids,
+                has_passed: |_| true,
+                requests: &mut requests,
+                answer_bytes: &mut answer_bytes,
+                behind_outbox: &mut behind_outbox,
+                refusing,
+            };
             let mut out = Vec::new();
             encoder.failure(&problem, 2, lanes, &mut out);
             out

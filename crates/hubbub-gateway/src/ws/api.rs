@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hubbub_core::draft::{Loose, MessageDraft, Rules};
 use hubbub_core::id::ID_RULE;
 use hubbub_core::number::WHOLE_NUMBER_RULE;
+use hubbub_core::text::repeated;
 use hubbub_core::{ErrorCode, FieldError, Op, ReadMark, RoomId};
 use hubbub_ws::write;
 use serde::Deserialize;
@@ -222,8 +223,12 @@ impl Api {
             let rule = "cannot be combined with roomId \"*\"; cursors takes one for each room";
             require(given.is_none().then_some(()), field, rule, &mut faults);
         }
+        // They are kept for rooms that may come.
+        let most = turn.gateway.limits.all_rooms;
         let cursors = frame.cursors.map_or_else(|| Some(HashMap::new()), cursors);
-        let rule = "must be an object of room ids, each with a whole number from 0 on";
+        let cursors = cursors.filter(|cursors| cursors.len() <= most);
+        let rule =
+            format!("must be an object of at most {most} room ids, each with a whole number from 0 on");
         let cursors = require(cursors, "cursors", rule, &mut faults);
         let epoch = epoch(frame, &mut faults);
         let on_reset = on_reset(frame, &mut faults);
@@ -267,7 +272,8 @@ fn refuse_exceeded(turn: &Turn<'_>) -> Result<(), Problem> {
 
 fn unknown_type(kind: &str) -> Problem {
     let known: Vec<&str> = permission::FRAMES.iter().map(|(name, _)| *name).collect();
-    Problem::new(ErrorCode::UnknownType, format!("type '{kind}' is not one of {}", known.join(", ")))
+    let (kind, known) = (repeated(kind), known.join(", "));
+    Problem::new(ErrorCode::UnknownType, format!("type '{kind}' is not one of {known}"))
 }
 
 /// Takes a token: the first one, or one that replaces the last. Subscriptions that it does not allow end.
@@ -357,7 +363,8 @@ fn unsubscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resul
 
 fn epoch(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> Option<String> {
     let epoch = match frame.epoch.as_ref()? {
-        Loose::Text(epoch) => Some(epoch.to_string()),
+        // It is kept with the subscription. One that is longer than any is none of this store, as its beginning is.
+        Loose::Text(epoch) => Some(repeated(epoch).into_owned()),
         _ => None,
     };
     require(epoch, "epoch", "must be a string", faults)

@@ -165,6 +165,14 @@ impl<D: Dialect> WebSocket<D> {
         self.unanswered() == 0 && self.unfinished_since.is_some_and(is_over)
     }
 
+    /// Lets go of what others need the memory of, and ends the connection.
+    fn give_up(&mut self) -> Flow {
+        self.reader = Reader::new(Role::Server, 0);
+        self.answers.forget();
+        self.share = Share::new(&self.gateway.unfinished);
+        self.cut(close::TRY_LATER, Full::REASON)
+    }
+
     fn cut(&mut self, code: u16, reason: &str) -> Flow {
         self.end = Some((code, reason.to_owned()));
         Flow::Cut
@@ -249,11 +257,15 @@ impl<D: Dialect> Protocol for WebSocket<D> {
             self.end = Some(end);
             // Nothing is read any more.
             self.reader = Reader::new(Role::Server, 0);
+            let _ = self.share.set(self.answers.held_bytes());
         }
         if self.end.is_some() { Flow::Drain } else { Flow::Continue }
     }
 
     fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        if self.share.poll_given_up(context).is_ready() {
+            return self.give_up();
+        }
         if let Some(problem) = self.peer.refusal() {
             let reason = problem.detail().into_owned();
             return self.cut(close::UNAUTHORIZED, &reason);

@@ -2,17 +2,18 @@
 
 mod of_all;
 mod rights;
+mod typing;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use hubbub_core::{ErrorCode, FieldError, RoomId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, EncodedChunk, Outbox};
 use tokio::time::Instant;
+use typing::Typed;
 
 use super::all_rooms::AllRooms;
 use super::encode_live;
@@ -27,9 +28,6 @@ use crate::problem::Problem;
 /// Bytes that may wait for the peer while live messages take too much memory. With more, nothing is read from the store
 /// and nothing taken from the outbox.
 const SMALL_BACKLOG_BYTES: usize = 16 * 1024;
-
-/// Followers of a room are notified at most this often that the socket's user is typing.
-const TYPING_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Announce {
@@ -50,8 +48,6 @@ impl Announce {
 struct Subscription {
     follower: Follower,
     announce: Announce,
-    /// When the followers were last notified that the user is typing.
-    typed_at: Option<Instant>,
     /// Start and read mark of a user who became a member while the room was followed by name. When that subscription ends, the
     /// room is followed as one of all.
     joined: Option<(u64, u64)>,
@@ -97,6 +93,7 @@ pub(super) struct Subscriptions {
     of_all: usize,
     /// Whether the rooms have changed since they were listed.
     is_unlisted: bool,
+    typed: Typed,
 }
 
 impl Subscriptions {
@@ -116,6 +113,7 @@ impl Subscriptions {
             all,
             of_all,
             is_unlisted: false,
+            typed: Typed::default(),
         }
     }
 
@@ -161,10 +159,9 @@ impl Subscriptions {
         let begun_at = outbox.end();
         let user = self.user().cloned();
         let follower = Follower::new(self.gateway.clone(), room.clone(), user, request, outbox);
-        let (is_announced, typed_at, joined) = (false, None, None);
+        let (is_announced, joined) = (false, None);
         let read_seq = if let Announce::AsOneOfAll(_, read_seq) = announce { read_seq } else { 0 };
-        let subscription =
-            Subscription { follower, announce, typed_at, joined, begun_at, is_announced, read_seq };
+        let subscription = Subscription { follower, announce, joined, begun_at, is_announced, read_seq };
         self.rooms.insert(room.clone(), subscription);
         self.is_unlisted = true;
         self.catching_up.push_back(room);
@@ -205,13 +202,12 @@ impl Subscriptions {
         if self.user().is_none() {
             return Err(Problem::no_user());
         }
-        let subscription = self.rooms.get_mut(room).ok_or_else(|| {
+        let subscription = self.rooms.get(room).ok_or_else(|| {
             Problem::invalid(vec![FieldError::new("roomId", "is not subscribed on this socket")])
         })?;
         let now = Instant::now();
-        if subscription.typed_at.is_none_or(|last| now.duration_since(last) >= TYPING_INTERVAL) {
-            subscription.typed_at = Some(now);
-            subscription.follower.typing();
+        if self.typed.may_be_told(room, now) && subscription.follower.typing() {
+            self.typed.told(room, now);
         }
         Ok(())
     }

@@ -31,10 +31,13 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     post("/v1/auth/keys", |call| Box::pin(access::create_key(call)))
         .needs(Permission::Admin)
         .named("createApiKey", "Create an API key for a service")
-        .about("The key is shown once. It is valid on every server of the store at once.")
+        .about(
+            "The key is shown once. It is valid on every server of the store at once. A server that asks for no tokens \
+             makes none.",
+        )
         .takes(Json("KeyDraft"))
         .gives(&[(201, Json("NewApiKey"), "")])
-        .refuses(&[Malformed, Invalid]),
+        .refuses(&[Malformed, Invalid, NotSupported]),
     get("/v1/auth/keys", |call| Box::pin(access::list_keys(call)))
         .needs(Permission::Admin)
         .named("listApiKeys", "List API keys")

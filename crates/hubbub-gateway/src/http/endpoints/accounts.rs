@@ -69,7 +69,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     get("/v1/auth/logins", |call| Box::pin(logins::list_logins(call)))
         .needs(Permission::Caller)
         .named("listLogins", "List where people are logged in")
-        .about("For administrators everybody; for others themselves.")
+        .about("For administrators everybody; for who is logged in, the own account. Other tokens of a user see none.")
         .parameters(&[OF_USER, PAGE])
         .gives(&[(200, Json("LoginList"), "")])
         .refuses(&[Invalid, NotSupported]),
@@ -77,7 +77,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .needs(Permission::Caller)
         .named("endLogin", "End a login")
         .about(
-            "One's own, or for administrators anybody's. Once it is answered, no server of the store accepts it, and \
+            "With a login one's own, or for administrators anybody's. Once it is answered, no server of the store accepts it, and \
              its sockets close within a second.",
         )
         .gives(&[(204, Nothing, "It has ended.")])

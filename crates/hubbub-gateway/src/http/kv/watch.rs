@@ -85,8 +85,13 @@ async fn page(gateway: &Gateway, epoch: &str, prefix: &[u8], after: u64) -> Resu
             Ok(page)
         }
         KvChangesRead::Compacted { .. } => {
-            let detail = format!("changes behind revision {after} are not kept any more; list the keys anew");
             let reset = reset(gateway).await?;
+            let detail = match &reset {
+                Some(Reset { head, .. }) if after > *head => {
+                    format!("revision {after} lies ahead: the newest is {head}; list the keys anew")
+                }
+                _ => format!("changes behind revision {after} are not kept any more; list the keys anew"),
+            };
             Err(Problem { reset, ..Problem::new(ErrorCode::Compacted, detail) })
         }
     }

@@ -20,6 +20,7 @@ use crate::json::{object_of_bytes, write_plain};
 use crate::problem::Problem;
 
 const RECEIPT_RULE: &str = "must be the receipt that came with the message";
+const RECEIPTS_RULE: &str = "must be those that came with the messages";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
@@ -141,7 +142,7 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
     let mut results = Results::default();
     for receipt in receipts {
         let acked = match receipt {
-            None => Err(Problem::invalid(vec![FieldError::new("receipts", RECEIPT_RULE)])),
+            None => Err(Problem::invalid(vec![FieldError::new("receipts", RECEIPTS_RULE)])),
             Some(receipt) => match outcomes.next() {
                 Some(Outcome::Queue(QueueOutcome::Settled { .. })) => Ok(receipt),
                 Some(Outcome::Refused(refusal)) => Err(Problem::refusal(*refusal)),

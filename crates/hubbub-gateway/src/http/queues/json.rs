@@ -114,6 +114,7 @@ impl JsonSchema for QueueSettings {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = Settings::json_schema(generator);
         schema.remove("required");
+        schema.insert("additionalProperties".to_owned(), false.into());
         schema.insert("description".to_owned(), "What is left out stays as it is.".into());
         if let Some(dead_letter) = schema.pointer_mut("/properties/deadLetter").and_then(Value::as_object_mut)
         {

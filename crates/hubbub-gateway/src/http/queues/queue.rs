@@ -1,5 +1,7 @@
 //! Lists, shows, creates, changes and deletes queues; registers and lists clients.
 
+use std::sync::LazyLock;
+
 use hubbub_core::queue::QueueSettings;
 use hubbub_core::queue_draft::{QueueSettingsDraft, dead_letter_name};
 use hubbub_core::store::ReadError;
@@ -9,15 +11,18 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::endpoint::Call;
+use super::super::members_known::KnownMembers;
 use super::super::query::{LIMIT_DEFAULT, LIMIT_MAX, cut, refuse_faults};
 use super::super::types::Id;
 use super::super::{Answer, json_of, no_content};
-use super::json::Queue;
+use super::json::{self, Queue};
 use super::no_queue;
 use crate::Gateway;
 use crate::auth::caller::{Caller, Need};
 use crate::json::object_or_default;
 use crate::problem::Problem;
+
+static MEMBERS: LazyLock<KnownMembers> = LazyLock::new(KnownMembers::of::<json::QueueSettings, Queue>);
 
 pub(in super::super) async fn put(mut call: Call) -> Answer {
     let queue = call.queue()?;
@@ -26,6 +31,7 @@ pub(in super::super) async fn put(mut call: Call) -> Answer {
     // A queue needs no settings, so that no body is fine.
     let draft: QueueSettingsDraft<'_> = object_or_default(&body)?;
     let mut faults = Vec::new();
+    MEMBERS.check(&body, &mut faults)?;
     let settings = draft.check(queue.as_str(), &mut faults);
     refuse_faults(faults)?;
     check_dead_letter(gateway, &queue, &settings).await?;
@@ -203,8 +209,13 @@ mod tests {
         let grants =
             serde_json::from_value::<GrantsText>(json!({ "queues": queues })).unwrap().parse().unwrap();
         let source = Source::Token { id: None, issued_at: None };
-        let access =
-            Access { subject: hubbub_core::UserId::new("ann").ok(), grants, expires_at: None, source };
+        let access = Access {
+            subject: hubbub_core::UserId::new("ann").ok(),
+            grants,
+            expires_at: None,
+            leeway: std::time::Duration::ZERO,
+            source,
+        };
         Caller::unnamed(Identity::Somebody(Arc::new(access))).unwrap()
     }
 

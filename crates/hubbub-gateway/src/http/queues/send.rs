@@ -1,6 +1,7 @@
 //! `POST /v1/queues/{queue}/messages`: one message, or an array of them, each with its result.
 
 use hubbub_core::queue_draft::QueueSendDraft;
+use hubbub_core::text::repeated;
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -51,7 +52,10 @@ impl Ingest<'_> {
         key: Option<&str>,
         ops: &mut OpBatch,
     ) -> Result<Option<String>, Problem> {
-        let about = |problem| Problem { message_id: draft.given_id().map(str::to_owned), ..problem };
+        let about = |problem| {
+            let message_id = draft.given_id().map(|id| repeated(id).into_owned());
+            Problem { message_id, ..problem }
+        };
         let mut faults = Vec::new();
         let limits = &self.gateway.limits;
         let Some(send) = draft.check(self.queue, limits, self.caller.as_str(), key, &mut faults) else {

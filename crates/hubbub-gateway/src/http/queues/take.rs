@@ -26,6 +26,7 @@ use crate::json::object_or_default;
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::submit::Applied;
+use crate::unfinished::FREE_BYTES;
 
 /// Of requests for more messages than this, few are on their way at a time.
 const FEW: usize = 4;
@@ -57,7 +58,8 @@ async fn answer(
     kind: TakeKind,
 ) -> Answer {
     let caller = call.caller()?;
-    let body = call.body().await?;
+    // It stays in memory as long as the request waits.
+    let body = call.body_up_to(FREE_BYTES).await?;
     let mut draft: TakeDraft<'_> = object_or_default(&body)?;
     let mut faults = Vec::new();
     if let Some(client) = &receiver {

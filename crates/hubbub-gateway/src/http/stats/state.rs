@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hubbub_pipeline::Metrics;
 
-use crate::http::Watching;
+use crate::http::{StoreReads, Watching};
 use crate::trends::Trends;
 
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,6 +35,7 @@ pub struct Statistics {
     /// The figures of the last hour.
     pub(crate) trends: Trends,
     pub(in crate::http) watching: Watching,
+    pub(in crate::http) store_reads: StoreReads,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +66,8 @@ impl Statistics {
         let begin = Sample { at: now, messages_in: 0, messages_out: 0 };
         let samples = Mutex::new(VecDeque::from([begin]));
         let audit = tokio::sync::Mutex::new(());
-        let (trends, watching) = (Trends::default(), Watching::default());
-        Self { metrics_default, started: now, samples, audit, trends, watching }
+        let (trends, watching, store_reads) = (Trends::default(), Watching::default(), StoreReads::default());
+        Self { metrics_default, started: now, samples, audit, trends, watching, store_reads }
     }
 
     /// Remembers how the counters stand; called every [`SAMPLE_INTERVAL`].

@@ -2,12 +2,14 @@
 
 use hubbub_core::invariant::broken_invariants;
 use hubbub_core::store::StoreHealth;
+use hubbub_core::text::counted;
 use hubbub_pipeline::LogHealth;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Gateway;
 use crate::http::health::explain;
+use crate::http::store_read::StoreRead;
 
 /// Full journal slots from which on the disk falls behind; with a fourth, writes are refused.
 const UNSEALED_MAX: u64 = 3;
@@ -51,8 +53,8 @@ impl ComponentState {
     }
 }
 
-/// All components. `read`: how long a small read took, in milliseconds, and why it failed.
-pub(super) fn of(gateway: &Gateway, read: (f64, Option<String>)) -> Vec<ComponentState> {
+/// All components, after a small read of the store.
+pub(super) fn of(gateway: &Gateway, read: StoreRead) -> Vec<ComponentState> {
     let mut all = vec![store(gateway, read), log(gateway.log.health()), writing(gateway), delivery(gateway)];
     if gateway.store.has_queues_and_keys() {
         all.push(queues(gateway));
@@ -78,8 +80,9 @@ pub(super) fn of(gateway: &Gateway, read: (f64, Option<String>)) -> Vec<Componen
     all
 }
 
-fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> ComponentState {
+fn store(gateway: &Gateway, read: StoreRead) -> ComponentState {
     const NAME: &str = "Store";
+    let StoreRead { latency_ms, fault: read_fault } = read;
     match gateway.store.health() {
         StoreHealth::Up => {}
         StoreHealth::Alarm(reason) => {
@@ -206,26 +209,30 @@ fn delivery(gateway: &Gateway) -> ComponentState {
         return ComponentState::degraded(NAME, summary, remedy);
     }
     let subscriptions = gateway.metrics.subscriptions.get();
-    ComponentState::up(NAME, format!("{subscriptions} live subscriptions, all of them in time."))
+    ComponentState::up(NAME, format!("{}, all in time.", counted(subscriptions, "live subscription")))
 }
 
 fn queues(gateway: &Gateway) -> ComponentState {
     const NAME: &str = "Queues";
     let dead = gateway.statistics.trends.in_last_minute("queueDead");
     if dead >= 1.0 {
-        let summary = format!("{dead:.0} messages went to dead-letter queues in the last minute.");
+        let summary = format!(
+            "{} went to dead-letter queues in the last minute.",
+            counted(format_args!("{dead:.0}"), "message")
+        );
         let remedy = "Consumers gave them up. `hubbub queue` shows them, and sends them again once the cause is mended.";
         return ComponentState::degraded(NAME, summary, remedy);
     }
     let waiting = gateway.store.figures().queue_messages;
-    ComponentState::up(NAME, format!("{waiting} messages are in queues."))
+    ComponentState::up(NAME, format!("{} in queues.", counted(waiting, "message")))
 }
 
 fn connections(gateway: &Gateway) -> ComponentState {
     const NAME: &str = "Connections";
     let refused = gateway.statistics.trends.in_last_minute("connectionsRefused");
     if refused >= 1.0 {
-        let summary = format!("{refused:.0} connections were refused in the last minute.");
+        let summary =
+            format!("Refused in the last minute: {}.", counted(format_args!("{refused:.0}"), "connection"));
         let remedy = "Find the client that does not close its connections, or raise server.connections and the limit of \
                     open files.";
         return ComponentState::degraded(NAME, summary, remedy);

@@ -15,11 +15,12 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use super::Answer;
 use super::endpoint::Call;
 use super::sse::{end, event_stream, send_away, write_error};
+use super::store_read::read_something;
 use super::streamed::{Gone, Writer};
 use super::types::Id;
-use super::{Answer, health};
 use crate::Gateway;
 use crate::auth::listed::ConnectionKind;
 use crate::auth::session::Session;
@@ -152,7 +153,7 @@ async fn ask(gateway: Arc<Gateway>) {
         return;
     }
     asked.state_at = Some(now);
-    let read = health::read_something(&gateway).await;
+    let read = read_something(&gateway).await;
     let known = watching.state.borrow().clone();
     let (mut top_rooms, mut top_users) =
         known.map(|known| (known.top_rooms.clone(), known.top_users.clone())).unwrap_or_default();

@@ -126,6 +126,35 @@ async fn a_room_that_was_unsubscribed_does_not_come_back_with_a_wider_token() {
     follower.until_it_follows(&["lobby-2", "tea"]).await;
 }
 
+/// A socket stays for long, and its user joins and leaves.
+#[tokio::test]
+async fn what_was_unsubscribed_is_forgotten_once_it_is_left() {
+    let gateway = fixture::gateway(Arc::new(ManualClock::at(fixture::now()))).await;
+    join(&gateway, "lobby").await;
+    join(&gateway, "tea").await;
+    let mut follower = Follower::start(&gateway, "*").await;
+    follower.until_it_follows(&["lobby", "tea"]).await;
+    assert!(follower.subscriptions.unsubscribe(&RoomId::new("lobby").unwrap()));
+    let administrator = Caller::unnamed(Identity::Anyone).unwrap();
+    for number in 0..250 {
+        let room = RoomId::new(&format!("room{number}")).unwrap();
+        join(&gateway, room.as_str()).await;
+        follower.until_it_follows(&[room.as_str(), "tea"]).await;
+        assert!(follower.subscriptions.unsubscribe(&room));
+        let left = RoomChange::RemoveMember { room: room.as_str(), user: "ada" };
+        gateway.change(&administrator, left).await.unwrap();
+    }
+    follower.until_it_follows(&["tea"]).await;
+    let kept = follower.subscriptions.all.as_ref().unwrap().unsubscribed_count();
+    assert!((1..=100).contains(&kept), "{kept}");
+    // It was not left.
+    follower.until_all_are_read().await;
+    follower.until_it_follows(&["tea"]).await;
+    join(&gateway, "room0").await;
+    follower.until_it_follows(&["room0", "tea"]).await;
+    assert_eq!(follower.announced(), 1);
+}
+
 /// Reading all rooms costs something; a token is renewed again and again.
 #[tokio::test]
 async fn a_token_with_the_same_rights_has_nothing_read_again() {

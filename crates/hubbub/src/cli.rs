@@ -128,8 +128,8 @@ pub(crate) struct ServeArgs {
     /// Directory of the embedded store, created if missing [env: HUBBUB_DATA] [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
-    /// The store: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE [env: HUBBUB_STORE]
-    /// [default: embedded].
+    /// The store: embedded, embedded:DIR, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or, with --log kafka://,
+    /// scylla://USER:PASSWORD@HOST:PORT/KEYSPACE [env: HUBBUB_STORE] [default: embedded].
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Refuse an outdated schema of a database instead of migrating it
@@ -164,7 +164,7 @@ pub(crate) const USER_DEFAULT: &str = "cli";
 /// Options of client commands.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClientArgs {
-    /// URL of the server, or HOST:PORT.
+    /// URL of the server, HOST:PORT, or PORT alone for this machine.
     #[arg(
         long,
         env = "HUBBUB_SERVER",
@@ -215,7 +215,7 @@ pub(crate) struct TailArgs {
     #[arg(value_parser = RoomId::new)]
     pub(crate) room: RoomId,
     /// Start behind this seq; 0 = from the oldest.
-    #[arg(long, value_name = "SEQ", conflicts_with = "last")]
+    #[arg(long, value_name = "SEQ", conflicts_with = "last", value_parser = values::position)]
     pub(crate) after: Option<u64>,
     /// Start with this number of recent messages.
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
@@ -248,7 +248,7 @@ pub(crate) struct HistoryArgs {
     #[arg(value_parser = RoomId::new)]
     pub(crate) room: RoomId,
     /// Messages behind this seq, oldest first.
-    #[arg(long, value_name = "SEQ", conflicts_with = "before")]
+    #[arg(long, value_name = "SEQ", conflicts_with = "before", value_parser = values::position)]
     pub(crate) after: Option<u64>,
     /// Messages before this seq.
     #[arg(long, value_name = "SEQ")]
@@ -274,7 +274,7 @@ pub(crate) struct TraceArgs {
     /// Its room [default: looked for, where there are no more than 1,000].
     #[arg(value_parser = RoomId::new)]
     pub(crate) room: Option<RoomId>,
-    /// URL of the server, or HOST:PORT; may be repeated: each server knows what it did itself.
+    /// URL of the server, HOST:PORT, or PORT alone for this machine; may be repeated: each server knows what it did itself.
     #[arg(
         long = "server",
         env = "HUBBUB_SERVER",

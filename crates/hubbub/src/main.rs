@@ -5,6 +5,7 @@ mod build;
 mod cli;
 mod client;
 mod config;
+mod listening;
 mod logging;
 mod memory;
 #[cfg(feature = "otlp")]

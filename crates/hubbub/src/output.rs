@@ -53,6 +53,23 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     written.context("writing to standard output")
 }
 
+/// The text without control characters, so that no escape sequence reaches the terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect()
+}
+
+/// The same JSON, with the control characters escaped that JSON leaves as they are.
+pub(crate) fn json_line(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7F}'..='\u{9F}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 /// Says on standard error what is no error: that a connection is opened again, for example.
 pub(crate) fn notice(text: &str) {
     report(text, "hubbub: ");
@@ -65,9 +82,9 @@ pub(crate) fn remark(text: &str) {
 
 fn report(text: &str, prefix: &str) {
     if IS_JSON.load(Ordering::Relaxed) {
-        complain(&json!({"notice": text}).to_string());
+        complain(&json_line(&json!({"notice": text}).to_string()));
     } else {
-        complain(&format!("{prefix}{text}"));
+        complain(&lines(&format!("{prefix}{text}")));
     }
 }
 
@@ -75,7 +92,7 @@ fn report(text: &str, prefix: &str) {
 pub(crate) fn error(error: &anyhow::Error) {
     let text = text_of(error);
     if !IS_JSON.load(Ordering::Relaxed) {
-        return complain(&format!("hubbub: {text}"));
+        return complain(&lines(&format!("hubbub: {text}")));
     }
     let mut members = Map::from_iter([("error".to_owned(), Value::from(text))]);
     if let Some(refusal) = error.downcast_ref::<Refusal>() {
@@ -84,7 +101,12 @@ pub(crate) fn error(error: &anyhow::Error) {
             members.insert("status".into(), refusal.status.into());
         }
     }
-    complain(&Value::from(members).to_string());
+    complain(&json_line(&Value::from(members).to_string()));
+}
+
+/// [`plain`], line by line.
+fn lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }
 
 /// An error and its causes. A cause that the text before it names already is not repeated.
@@ -112,13 +134,20 @@ fn complain(line: &str) {
 #[error("{0}")]
 pub(crate) struct UsageError(pub(crate) String);
 
+/// How a command is given the token that it lacks.
+fn way_in(code: &str, detail: &str) -> &'static str {
+    let lacks =
+        code == "unauthorized" && (detail.contains("token is required") || detail.contains("must be auth"));
+    if lacks { "; give one with --token-file or HUBBUB_TOKEN" } else { "" }
+}
+
 fn status_text(status: u16) -> String {
     if status == 0 { String::new() } else { format!(" {status}") }
 }
 
 /// The server refused a request.
 #[derive(Debug, thiserror::Error)]
-#[error("the server answered{}: {detail} ({code})", status_text(*status))]
+#[error("the server answered{}: {}{} ({})", status_text(*status), plain(detail), way_in(code, detail), plain(code))]
 pub(crate) struct Refusal {
     /// 0 without one, as on a socket.
     pub(crate) status: u16,
@@ -137,6 +166,20 @@ mod tests {
         assert_eq!(text_of(&plain), "reading x: it is not there");
         let told = anyhow::Error::new(cause()).context("reading x failed: it is not there; look for it");
         assert_eq!(text_of(&told), "reading x failed: it is not there; look for it");
+    }
+
+    /// C1 controls begin escape sequences, too, and may stand in JSON as they are.
+    #[test]
+    fn what_a_server_says_moves_no_cursor() {
+        let text = "a\u{1b}[2J\u{9b}2J\u{7f}\tä\n";
+        let refusal = Refusal { status: 404, code: "x\u{9b}".into(), detail: text.into() };
+        let shown = refusal.to_string();
+        assert_eq!(shown, "the server answered 404: a\u{FFFD}[2J\u{FFFD}2J\u{FFFD}\tä\u{FFFD} (x\u{FFFD})");
+        assert_eq!(lines("one\u{85}\ntwo\u{1b}"), "one\u{FFFD}\ntwo\u{FFFD}");
+        let json = json!({"text": text});
+        let line = json_line(&json.to_string());
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), json);
     }
 
     #[test]

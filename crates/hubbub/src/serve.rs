@@ -2,7 +2,7 @@
 //! order.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use hubbub_core::essential::{self, supervise};
 use hubbub_core::invariant::saturate;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
-use hubbub_gateway::auth::Auth;
+use hubbub_gateway::auth::{Auth, KeySetSource};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{
     Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics, Unfinished, Unread,
@@ -24,10 +24,11 @@ use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics, Timeline};
 use hubbub_store::embedded::READS_AT_ONCE;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 
 use crate::cli::ServeArgs;
 use crate::config::{self, Bytes, Config, ConfigError, Environment};
+use crate::listening::{self, bind, listen};
 #[cfg(feature = "otlp")]
 use crate::otlp;
 use crate::stores::LogParts;
@@ -67,7 +68,11 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     // Before the store is opened: where somebody listens on the port already, that is told before a long recovery.
     let (http, address) = bind(config, "server.listen", &config.listen).await?;
     let line = match config.line.as_deref() {
-        Some(line) => Some(bind(config, "server.line", line).await?),
+        Some(line) => {
+            let (line, line_address) = bind(config, "server.line", line).await?;
+            listening::refuse_shared(address, line_address)?;
+            Some(line)
+        }
         None => None,
     };
     // Both may take long, on a database that does not answer, or has much to migrate.
@@ -79,26 +84,17 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let (auth, store) = (gateway.auth.clone(), gateway.store.clone());
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     // Only now: whoever connected before would wait for an answer instead of asking another server.
-    let listeners = listen(http, "server.listen").and_then(|http| {
-        let line = line.map(|(line, _)| listen(line, "server.line")).transpose()?;
-        Ok(Listeners { http, line })
-    });
-    let listeners = match listeners {
-        Ok(listeners) => listeners,
+    let (listeners, key_set) = match begin(config, http, line, &format!("{scheme}://{address}")) {
+        Ok(begun) => begun,
         Err(error) => {
+            // What ends now is not the cause.
+            essential::begin_shutdown();
             gateway.log.close().await;
             tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
             return Err(error);
         }
     };
-    if let Some(line) = &listeners.line {
-        tracing::info!(address = %line.local_addr()?, "listening for the line protocol");
-    }
-    let (data, durability) = config.data_and_durability();
-    tracing::info!(data, durability, "hubbub {} on {scheme}://{address}", build::VERSION_AND_COMMIT);
-    announce(&format!("{scheme}://{address}"), config.has_auth())?;
     let serving = server::serve(Arc::new(gateway), listeners, stop);
-    let key_set = config.auth_key_set().map_err(|error| ConfigError(vec![error]))?;
     tokio::spawn(supervise(Essential::new("authentication"), auth.run(key_set)));
     let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
     let served = tokio::select! {
@@ -113,6 +109,25 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     tracing::info!("stopped");
     served.context("serving clients")?;
     supervision::result()
+}
+
+/// Listens, and says so: the last of what may fail before clients are served.
+fn begin(
+    config: &Config,
+    http: TcpSocket,
+    line: Option<TcpSocket>,
+    url: &str,
+) -> anyhow::Result<(Listeners, Option<KeySetSource>)> {
+    let key_set = config.auth_key_set().map_err(|error| ConfigError(vec![error]))?;
+    let http = listen(http, "server.listen")?;
+    let line = line.map(|line| listen(line, "server.line")).transpose()?;
+    if let Some(line) = &line {
+        tracing::info!(address = %line.local_addr()?, "listening for the line protocol");
+    }
+    let (data, durability) = config.data_and_durability();
+    tracing::info!(data, durability, "hubbub {} on {url}", build::VERSION_AND_COMMIT);
+    announce(url, config.has_auth())?;
+    Ok((Listeners { http, line }, key_set))
 }
 
 struct Opened {
@@ -148,7 +163,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let keys = Arc::new(keys(config, store.clone(), clock.clone(), metrics.clone()));
-    let direct = DirectLog::start(
+    let direct = Arc::new(DirectLog::start(
         log_options(config),
         store.clone(),
         hub.clone(),
@@ -156,9 +171,9 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         keys.clone(),
         clock.clone(),
         metrics.clone(),
-    )?;
+    )?);
     let parts = LogParts {
-        direct: Arc::new(direct),
+        direct: direct.clone(),
         store: store.clone(),
         hub: hub.clone(),
         members: members.clone(),
@@ -166,12 +181,14 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         random: random.clone(),
         metrics: metrics.clone(),
     };
-    let log = stores::open_log(config, parts).await?;
+    // What runs by now ends with a start that fails. It is not the cause, which is told instead.
+    let log = stores::open_log(config, parts).await.inspect_err(|_| essential::begin_shutdown())?;
     #[cfg(feature = "otlp")]
     let exporting = match traced {
         Some(traced) => {
             let (hub, clocks) = ((hub.clone(), name.as_str()), (clock.clone(), random.clone()));
-            otlp::Exporting::start(config, traced, hub, clocks, metrics.clone())?
+            otlp::Exporting::start(config, traced, hub, clocks, metrics.clone())
+                .inspect_err(|_| essential::begin_shutdown())?
         }
         None => None,
     };
@@ -247,39 +264,6 @@ async fn report_clock_anomalies(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
     }
 }
 
-/// Length of the accept queue, for thousands of clients that reconnect at once. The system may limit it
-/// (net.core.somaxconn).
-const PENDING_CONNECTIONS: u32 = 65_535;
-
-/// Binds the address `wanted` of the setting `key`. Returns the socket and its actual address.
-async fn bind(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(TcpSocket, SocketAddr)> {
-    let binding = || format!("listening on {wanted} ({key})");
-    let mut bound = Err(io::Error::new(io::ErrorKind::InvalidInput, "the name has no address"));
-    for address in tokio::net::lookup_host(wanted).await.with_context(binding)? {
-        bound = bind_to(address);
-        if bound.is_ok() {
-            break;
-        }
-    }
-    let socket = bound.with_context(binding)?;
-    let address = socket.local_addr().context("asking for the address listened on")?;
-    refuse_unauthenticated(config, key, address.ip())?;
-    Ok((socket, address))
-}
-
-fn bind_to(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A server that was stopped leaves connections behind, which are in nobody's way.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    Ok(socket)
-}
-
-fn listen(socket: TcpSocket, key: &str) -> anyhow::Result<TcpListener> {
-    let address = socket.local_addr().context("asking for the address listened on")?;
-    socket.listen(PENDING_CONNECTIONS).with_context(|| format!("listening on {address} ({key})"))
-}
-
 /// Decides who calls, and says at each start what the choice means.
 async fn open_auth(
     config: &Config,
@@ -295,24 +279,6 @@ async fn open_auth(
     }
     let auth = Auth::open(verifier, config.account_rules(), store, clock).await;
     Ok(Arc::new(auth.context("reading API keys, revoked tokens and accounts")?))
-}
-
-/// Refuses non-loopback addresses without authentication, unless `server.insecure` allows them.
-pub(crate) fn refuse_unauthenticated(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
-    let has_auth = config.has_auth();
-    if has_auth && !address.is_loopback() && config.tls_cert.is_none() {
-        tracing::warn!(
-            "{key} {address} can be reached from other machines without TLS: tokens and messages can be read on the \
-             way; put a proxy with TLS in front"
-        );
-    }
-    if address.is_loopback() || has_auth || *config.insecure {
-        return Ok(());
-    }
-    Err(ConfigError(vec![format!(
-        "{key} {address} can be reached from other machines, and the server has no authentication; \
-         set auth.secret (docs/security.md), listen on 127.0.0.1, or pass --insecure to allow it"
-    )]))
 }
 
 pub(crate) fn log_options(config: &Config) -> LogOptions {

@@ -37,7 +37,7 @@ pub(crate) struct ExportArgs {
     /// Output file [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// URL of the server, or HOST:PORT.
+    /// URL of the server, HOST:PORT, or PORT alone for this machine.
     #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
     pub(crate) server: Server,
     /// File with a token or an API key [env: HUBBUB_TOKEN = the token itself].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::values::positive_time;
+use super::values::{position, positive_time};
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KvAction {
@@ -49,7 +49,7 @@ pub(crate) enum KvAction {
         #[arg(default_value = "")]
         prefix: String,
         /// Start behind this revision; 0 = with the oldest change [default: with the next one].
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = position)]
         after: Option<u64>,
         /// Stop after this number of changes.
         #[arg(long, value_name = "COUNT")]

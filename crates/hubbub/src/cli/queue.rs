@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use hubbub_core::{ClientId, QueueId};
 
-use super::values::time;
+use super::values::{time, wait};
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum QueueAction {
@@ -201,7 +201,7 @@ pub(crate) struct TakeArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) max: u64,
     /// How long to wait for a message, at most 20s.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0s")]
     pub(crate) wait: Duration,
     /// Newest first instead of oldest first.
     #[arg(long)]

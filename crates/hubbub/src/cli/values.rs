@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use hubbub_core::id::{ID_BYTES_MAX, is_valid_id};
+use hubbub_core::number::{WHOLE_NUMBER_RULE, parse_digits};
+use hubbub_core::queue_draft::WAIT_MS_MAX;
 use hubbub_core::{Timestamp, duration};
 
 /// Longest beginning of an id that goes on with two dashes, the number of a line, of up to 20 digits, and a checksum of 8.
@@ -19,6 +21,18 @@ pub(super) fn id_prefix(text: &str) -> Result<String, String> {
     let is_fine = text.len() <= ID_PREFIX_BYTES_MAX && is_valid_id(text);
     let rule = || format!("must be 1 to {ID_PREFIX_BYTES_MAX} characters out of A-Z a-z 0-9 _ . : @ -");
     is_fine.then(|| text.to_owned()).ok_or_else(rule)
+}
+
+/// A position: the number of a message, or a revision.
+pub(super) fn position(text: &str) -> Result<u64, &'static str> {
+    parse_digits(text).ok_or(WHOLE_NUMBER_RULE)
+}
+
+/// How long to wait for a message of a queue.
+pub(super) fn wait(text: &str) -> Result<Duration, String> {
+    let most = Duration::from_millis(WAIT_MS_MAX);
+    let rule = || format!("must be a time such as 500ms or 10s, at most {}s", most.as_secs());
+    duration::parse(text).filter(|wait| *wait <= most).ok_or_else(rule)
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, &'static str> {

@@ -45,7 +45,9 @@ impl FromStr for Server {
             answer_max: TIMEOUT,
             ..Options::default()
         };
-        let refused = |error: hubbub_client::Error| format!("{}, or HOST:PORT", error.detail);
+        let refused = |error: hubbub_client::Error| {
+            format!("{}, HOST:PORT, or PORT alone for this machine", error.detail)
+        };
         let address = text.parse().map_err(refused)?;
         Ok(Self { address, options })
     }

@@ -4,6 +4,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::session::{Session, escape};
+use super::user::rights_of;
 use super::{entries, print, print_json, show, text};
 use crate::admin::token::grant_members;
 use crate::cli::{ActionArgs, KeyAction, KeyCreateArgs};
@@ -41,5 +42,6 @@ async fn create(session: &mut Session, args: KeyCreateArgs) -> anyhow::Result<()
 
 fn line(key: &Value) -> String {
     let until = key.get("expiresAt").and_then(Value::as_str).unwrap_or("revoked");
-    format!("{}  {}  as {}, until {until}\n", text(key, "keyId"), text(key, "name"), text(key, "user"))
+    let (id, name, user) = (text(key, "keyId"), super::plain(text(key, "name")), text(key, "user"));
+    format!("{id}  {name}  as {user}, until {until}: {}\n", rights_of(key))
 }

@@ -34,6 +34,11 @@ pub(super) async fn watch(
             KeyEvent::Reset(reset) if reset.history_replaced => {
                 bail!("the server's history was replaced; list the keys anew");
             }
+            KeyEvent::Reset(reset) if after.is_some_and(|after| after > reset.head) => bail!(
+                "revision {} lies ahead: the newest is {} (compacted); list the keys anew",
+                after.unwrap_or_default(),
+                reset.head
+            ),
             KeyEvent::Reset(reset) => bail!(
                 "the server cannot continue there: it keeps the changes from {} to {} (compacted); list the keys anew",
                 reset.oldest,

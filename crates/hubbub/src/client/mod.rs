@@ -28,7 +28,7 @@ pub(crate) mod user;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::output::print;
+use crate::output::{json_line, plain, print};
 
 /// Error of a program built without Parquet.
 #[cfg(not(feature = "parquet"))]
@@ -45,7 +45,7 @@ pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::
 }
 
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(format!("{value}\n"))
+    print(json_line(&value.to_string()) + "\n")
 }
 
 /// Prints an answer, as JSON or as text for people.
@@ -74,10 +74,14 @@ fn entries<'a>(answer: &'a Value, name: &str) -> anyhow::Result<&'a [Value]> {
     Ok(list.with_context(|| format!("the server's answer contains no {name}"))?)
 }
 
-/// A message for people: time, seq, user, text.
+/// A message for people: time, seq, user, text. Anybody may give any name, so it does not stand for the user.
 fn message_line(message: &Value) -> String {
     let text = |name: &str| text(message, name);
-    let name = if text("username").is_empty() { text("userId") } else { text("username") };
+    let user = text("userId");
+    let name = match text("username") {
+        name if name.is_empty() || name == user => user.to_owned(),
+        name => format!("{} ({user})", plain(name)),
+    };
     let arrow = match text("messageType") {
         "JOIN" => "→ ",
         "LEAVE" => "← ",
@@ -87,7 +91,20 @@ fn message_line(message: &Value) -> String {
     format!("{}  {seq:>6}  {name}: {arrow}{content}\n", text("receivedAt"))
 }
 
-/// The text without control characters, so that no escape sequence reaches the terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect()
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_names_the_user_whatever_name_was_given() {
+        let line = |username: Value| {
+            let message = json!({"seq": 7, "userId": "eve", "username": username, "message": "hi\u{1b}[2J"});
+            message_line(&message).trim_start().to_owned()
+        };
+        assert_eq!(line(Value::Null), "7  eve: hi\u{FFFD}[2J\n");
+        assert_eq!(line(json!("eve")), line(Value::Null));
+        assert_eq!(line(json!("ada\u{9b}2J")), "7  ada\u{FFFD}2J (eve): hi\u{FFFD}[2J\n");
+    }
 }

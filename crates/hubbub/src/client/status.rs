@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use hubbub_core::Clock;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use super::address::Server;
-use super::connection::{Connection, TIMEOUT, in_time};
+use super::connection::{Connection, TIMEOUT};
 use super::metrics::Metrics;
 use super::session::Backoff;
 use super::{show, text};
@@ -35,9 +35,10 @@ const FIGURES: &[(&str, &str, &str)] = &[
 pub(crate) async fn ping(args: PingArgs) -> anyhow::Result<()> {
     let server = args.client.server()?;
     let mut connection = match args.wait {
-        Some(wait) => in_time(wait, async { anyhow::Ok(reach(&server).await) })
-            .await
-            .with_context(|| format!("{} did not answer in {wait:?}", server.url()))?,
+        Some(wait) => match tokio::time::timeout(wait, reach(&server)).await {
+            Ok(connection) => connection,
+            Err(_) => bail!("{} did not answer in {wait:?}", server.url()),
+        },
         None => server.clone().connection(),
     };
     for _ in 0..args.count {

@@ -3,6 +3,7 @@
 //! Each server tells what it did itself. Timelines of several are merged by time, which is that of their own clocks.
 
 use anyhow::{anyhow, bail};
+use hubbub_core::text::counted;
 use hubbub_core::{MessageId, Timestamp};
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -84,7 +85,10 @@ async fn find(connection: &mut Connection, message: &MessageId) -> anyhow::Resul
         }
     }
     match found.as_slice() {
-        [] => bail!("there is no message {message} in any of the {} rooms that are listed", rooms.len()),
+        [] => bail!(
+            "no room that is listed has a message {message}; {} looked through",
+            counted(rooms.len(), "room")
+        ),
         [room] => Ok((*room).to_owned()),
         several => Err(usage(format!("rooms with a message of this id: {}", several.join(", ")))),
     }
@@ -170,8 +174,12 @@ fn event_text(event: &Value) -> String {
     let count = number(event, "count");
     line + &match text(event, "stage") {
         "queued" => format!("  in a batch of {count}"),
-        "published" if text(event, "from") == "commit" => format!("  for {count} live subscribers"),
-        "published" => format!("  for {count} live subscribers, from the {}", text(event, "from")),
+        "published" if text(event, "from") == "commit" => {
+            format!("  for {}", counted(count, "live subscriber"))
+        }
+        "published" => {
+            format!("  for {}, from the {}", counted(count, "live subscriber"), text(event, "from"))
+        }
         "delivered" => format!("  to {count}"),
         _ => String::new(),
     }

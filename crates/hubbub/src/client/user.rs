@@ -71,13 +71,14 @@ fn new_password(name: &str) -> anyhow::Result<String> {
 }
 
 fn account_line(account: &Value) -> String {
-    let is_admin = super::is_true(account, "admin");
-    let rights = if is_admin { "administrator".to_owned() } else { rights_of(account) };
-    format!("{}  {rights}, since {}\n", text(account, "user"), text(account, "createdAt"))
+    format!("{}  {}, since {}\n", text(account, "user"), rights_of(account), text(account, "createdAt"))
 }
 
-/// "rooms *=rw, queues jobs=r"; "no rights" of an account that may do nothing.
-fn rights_of(account: &Value) -> String {
+/// "administrator", or "rooms *=rw, queues jobs=r"; "no rights" of an account or a key that may do nothing.
+pub(super) fn rights_of(account: &Value) -> String {
+    if super::is_true(account, "admin") {
+        return "administrator".to_owned();
+    }
     let mut all = Vec::new();
     for kind in ["rooms", "queues", "kv"] {
         let granted = account.get(kind).and_then(Value::as_object).into_iter().flatten();

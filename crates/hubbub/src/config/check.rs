@@ -86,7 +86,7 @@ impl Config {
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
         require(
             (1..=message_max).contains(&self.message_bytes.0),
-            "limits.message_bytes must be 1B to 16MiB",
+            "limits.message_bytes must be at most 16MiB, and at least 1B",
         );
         // A body is a message and a little JSON around it.
         require(

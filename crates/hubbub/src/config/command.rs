@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use hubbub_core::text::counted;
+
 use super::{Config, Environment, SETTINGS, Source, file_text, load, serving};
 use crate::cli::ConfigAction;
 
@@ -27,15 +29,13 @@ fn verdict(config: &Config, file: Option<String>) -> String {
     let variables = count(|source| matches!(source, Source::Environment(_)));
     let flags = count(|source| matches!(source, Source::Flag(_)));
     if file.is_none() && variables + flags == 0 {
-        let text =
-            "valid, but there is no configuration file and no HUBBUB_ variable: these are the defaults\n";
+        let text = "valid, but no configuration file and no variable sets anything: these are the defaults\n";
         return text.to_owned();
     }
     let file = file.unwrap_or_else(|| "no configuration file".to_owned());
     let variables = match variables {
         0 => "no variables".to_owned(),
-        1 => "1 variable".to_owned(),
-        _ => format!("{variables} variables"),
+        _ => counted(variables, "variable"),
     };
     let flags = if flags > 0 { ", and flags" } else { "" };
     format!("valid: {file}, {variables}{flags}\n")

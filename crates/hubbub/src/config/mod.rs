@@ -23,7 +23,7 @@ pub(crate) use settings::{Config, SETTINGS};
 pub(crate) use values::ReplicaLevel;
 #[cfg(feature = "kafka")]
 pub(crate) use values::Sasl;
-pub(crate) use values::{Bytes, ClientAuth, LogFormat, Role};
+pub(crate) use values::{Address, Bytes, ClientAuth, LogFormat, Role};
 #[cfg(feature = "postgres")]
 pub(crate) use values::{ExclusiveKind, PoolerKind};
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use hubbub_gateway::auth::KeySetSource;
 
 use super::{Config, ConfigError};
-use crate::{serve, tls};
+use crate::{listening, tls};
 
 /// All that a server would be refused for or miss, as far as files and settings tell.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
@@ -17,12 +17,16 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         }
     };
     note(config.check_server());
-    for (key, address) in [("server.listen", Some(&**config.listen)), ("server.line", config.line.as_deref())]
-    {
-        // What a name stands for, only the machine that serves knows.
-        if let Some(Ok(address)) = address.map(str::parse::<SocketAddr>) {
-            note(serve::refuse_unauthenticated(config, key, address.ip()));
+    // What a name stands for, only the machine that serves knows.
+    let address = |written: &str| written.parse::<SocketAddr>().ok();
+    let (http, line) = (address(&config.listen), config.line.as_deref().and_then(address));
+    for (key, address) in [("server.listen", http), ("server.line", line)] {
+        if let Some(address) = address {
+            note(listening::refuse_unauthenticated(config, key, address.ip()));
         }
+    }
+    if let (Some(http), Some(line)) = (http, line) {
+        note(listening::refuse_shared(http, line));
     }
     note(tls::check(config).map_err(|error| ConfigError(vec![format!("{error:#}")])));
     note(key_set(config).map_err(|fault| ConfigError(vec![fault])));

@@ -268,7 +268,7 @@ settings! {
     /// Largest request body, and longest line of a streamed one.
     body_bytes: Bytes = Bytes(1 << 20) => "limits.body_bytes";
     /// Memory of request bodies, frames and commands that have not arrived whole, of all connections together; the first
-    /// 16KiB of each do not count. What exceeds it is refused as overloaded (a WebSocket: 1013).
+    /// 16KiB of each do not count. Beyond it, what has not grown for longest is given up as overloaded (a WebSocket: 1013).
     unfinished_bytes: Bytes = Bytes(256 << 20) => "limits.unfinished_bytes";
     /// Memory of answers that clients have not taken, of all connections together; the first 16KiB of each do not count. Beyond
     /// it, connections on which nothing was taken for longest are closed.

@@ -1,28 +1,13 @@
 //! Suggests which known name was meant by an unknown one.
 
-use strsim::osa_distance;
-
-/// Characters at least by which the beginning of a name leads to the whole one.
-const START_MIN: usize = 3;
-/// A name is near if at most one of so many characters is mistyped.
-const CHARACTERS_PER_MISTAKE: usize = 3;
+use hubbub_core::suggestion::nearest;
 
 /// What to say behind the unknown name. `known` has names that are compared, each with what to suggest for it.
 pub(super) fn suggestion(written: &str, known: impl Iterator<Item = (String, String)>) -> String {
-    let near = known.filter_map(|(name, meant)| Some((distance(written, &name)?, meant)));
-    match near.min_by_key(|(distance, _)| *distance) {
-        Some((_, meant)) => format!("; did you mean {meant}?"),
+    match nearest(written, known) {
+        Some(meant) => format!("; did you mean {meant}?"),
         None => "; hubbub config example shows all".to_owned(),
     }
-}
-
-/// How far what was written is from a known name; `None` if it is not near. The beginning of a name leads to the whole one,
-/// however long that is.
-fn distance(written: &str, known: &str) -> Option<(bool, usize)> {
-    let (length, distance) = (written.chars().count(), osa_distance(written, known));
-    let is_start = length >= START_MIN && known.starts_with(written);
-    let mistakes_max = (length / CHARACTERS_PER_MISTAKE).max(1);
-    (is_start || distance <= mistakes_max).then_some((!is_start, distance))
 }
 
 /// The key, and what is left of it without its first sections: people leave them out.

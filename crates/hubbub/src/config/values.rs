@@ -134,7 +134,7 @@ pub(crate) struct Address(String);
 
 impl Address {
     /// A port alone is one of this machine, for this machine.
-    const HOST_DEFAULT: &str = "127.0.0.1";
+    pub(crate) const HOST_DEFAULT: &str = "127.0.0.1";
 
     /// A port of this machine, for this machine.
     pub(super) fn local(port: u16) -> Self {

@@ -6,6 +6,7 @@ mod take;
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
+use hubbub_core::text::counted;
 use hubbub_core::{ClientId, QueueId};
 use hyper::Method;
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ use super::session::{Session, Texts, object, with_query};
 use super::table::Table;
 use super::{is_true, number, text};
 use crate::cli::{ActionArgs, OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs};
+use crate::output::{Refusal, notice};
 
 pub(crate) async fn run(args: ActionArgs<QueueAction>) -> anyhow::Result<()> {
     let session = &mut Session::new(&args.client)?;
@@ -25,7 +27,8 @@ pub(crate) async fn run(args: ActionArgs<QueueAction>) -> anyhow::Result<()> {
         }
         QueueAction::Delete { queue, force } => {
             let force = if force { "?force=true" } else { "" };
-            session.change(Method::DELETE, &format!("{}{force}", path_of(&queue))).await
+            let deleted = session.change(Method::DELETE, &format!("{}{force}", path_of(&queue))).await;
+            deleted.map_err(|error| in_words_of_options(error, &[("force=true", "--force")]))
         }
         QueueAction::Ls { receiver: Some(receiver) } => {
             let path = with_query("/v1/queues", [("receiver", Some(receiver.to_string()))]);
@@ -116,7 +119,7 @@ async fn send(session: &mut Session, args: QueueSendArgs) -> anyhow::Result<()> 
         super::show(session.is_json, &receipt, |receipt| {
             let how = if is_true(receipt, "duplicate") { "was there before" } else { "waits" };
             let copies = number(receipt, "copies");
-            let copies = if args.all { format!(", {copies} copies") } else { String::new() };
+            let copies = if args.all { format!(", {}", counted(copies, "copy")) } else { String::new() };
             format!("{how} as message {} of {}{copies}\n", text(receipt, "id"), args.queue)
         })?;
     }
@@ -132,8 +135,39 @@ async fn redrive(session: &mut Session, path: &str, id: Option<String>) -> anyho
         moved += number(&answer, "moved");
         more = is_true(&answer, "more");
     }
-    let messages = if moved == 1 { "message" } else { "messages" };
     super::show(session.is_json, &json!({"moved": moved}), |_| {
-        format!("moved {moved} {messages} back where they came from\n")
-    })
+        let whence = if moved == 1 { "where it came from" } else { "where they came from" };
+        format!("moved {} back {whence}\n", counted(moved, "message"))
+    })?;
+    if moved == 0 {
+        say_if_no_dead_letters(session, path).await?;
+    }
+    Ok(())
+}
+
+/// Says so if the queue is none of dead letters: that of its own may be meant.
+async fn say_if_no_dead_letters(session: &mut Session, path: &str) -> anyhow::Result<()> {
+    let queue = session.connection.get(path).await?;
+    if is_true(&queue, "isDeadLetter") {
+        return Ok(());
+    }
+    let (name, dead) = (text(&queue, "queue"), text(&queue, "deadLetter"));
+    let meant = match number(&queue, "maxDeliveries") {
+        0 => "and its messages never become dead letters (--max-deliveries)".to_owned(),
+        _ => format!("its dead letters go to {dead}: hubbub queue redrive {dead}"),
+    };
+    notice(&format!("{name} is no dead-letter queue; {meant}"));
+    Ok(())
+}
+
+/// A refusal that names a command's options instead of members of the request.
+fn in_words_of_options(error: anyhow::Error, names: &[(&str, &str)]) -> anyhow::Error {
+    match error.downcast::<Refusal>() {
+        Ok(refusal) => {
+            let detail =
+                names.iter().fold(refusal.detail, |detail, (name, option)| detail.replace(name, option));
+            Refusal { detail, ..refusal }.into()
+        }
+        Err(error) => error,
+    }
 }

@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use crate::client::{number, plain, text};
 
-pub(super) const QUEUES_HEAD: [&str; 6] = ["queue", "ready", "delayed", "leased", "done", "oldest"];
+pub(super) const QUEUES_HEAD: [&str; 7] = ["queue", "ready", "delayed", "leased", "done", "dead", "oldest"];
 
-pub(super) fn queue_row(queue: &Value) -> [String; 6] {
+pub(super) fn queue_row(queue: &Value) -> [String; 7] {
     let oldest = queue.get("oldestSentAt").and_then(Value::as_str).unwrap_or("-");
-    let [ready, delayed, leased, done] =
-        ["ready", "delayed", "leased", "done"].map(|name| number(queue, name).to_string());
-    [text(queue, "queue").to_owned(), ready, delayed, leased, done, oldest.to_owned()]
+    let [ready, delayed, leased, done, dead] =
+        ["ready", "delayed", "leased", "done", "dead"].map(|name| number(queue, name).to_string());
+    [text(queue, "queue").to_owned(), ready, delayed, leased, done, dead, oldest.to_owned()]
 }
 
 /// Time, id, sender, receiver and text of a message, and its state.

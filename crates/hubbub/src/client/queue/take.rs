@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use hubbub_core::text::counted;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -50,7 +51,7 @@ pub(super) async fn ack(session: &mut Session, path: &str, receipts: Vec<String>
         }
     }
     if !refused.is_empty() {
-        bail!("{} of {count} receipts were refused: {}", refused.len(), refused.join("; "));
+        bail!("{} of {} refused: {}", refused.len(), counted(count, "receipt"), refused.join("; "));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod watch;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hubbub_core::text::counted;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -80,7 +81,8 @@ async fn audit(args: &ClientArgs) -> anyhow::Result<()> {
         let mut out: String =
             differences.iter().filter_map(Value::as_str).flat_map(|line| [line, "\n"]).collect();
         let count = differences.len();
-        out.push_str(&format!("{messages} messages recounted in {seconds:.1} s: {count} differences\n"));
+        let (messages, count) = (counted(messages, "message"), counted(count, "difference"));
+        out.push_str(&format!("{messages} recounted in {seconds:.1} s: {count}\n"));
         out
     })?;
     if differences.is_empty() {

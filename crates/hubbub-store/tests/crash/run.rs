@@ -113,17 +113,16 @@ impl Run {
             self.disk.crash_in(1 + self.below(16));
         }
         self.disk.set_phase("open");
-        let engine = match self.open() {
-            Ok(engine) => engine,
-            Err(error) => {
-                assert!(self.is_excused(), "opening failed: {error}");
+        let opened = self.open();
+        let engine = match opened {
+            Ok(engine) if !self.disk.is_dead() => engine,
+            opened => {
+                assert!(self.is_excused(), "opening failed: {:?}", opened.err());
                 self.ended = Ended::Between;
                 return self.end();
             }
         };
-        if !self.disk.is_dead() {
-            self.disk.crash_in(1 + self.below(300));
-        }
+        self.disk.crash_in(1 + self.below(300));
         self.compare(&engine);
         for _ in 0..self.below(120) {
             self.step(&engine);
@@ -187,6 +186,10 @@ impl Run {
                 assert_eq!(renewed, os, "a history that may have lost its end needs a new epoch")
             }
             Ended::Between => assert!(os || !renewed),
+        }
+        if self.disk.is_dead() {
+            // Since it said so only in what a start can do without. What is left cannot be read; the next start tells.
+            return Ok(engine);
         }
         if renewed {
             self.take_over_what_is_left(&engine);

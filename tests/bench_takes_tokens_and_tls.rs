@@ -78,8 +78,8 @@ async fn without_the_right_token_nothing_is_accepted() {
         assert!(said["reconnects"]["handshake"].as_u64().is_some_and(|lost| lost > 0), "{said}");
     }
     // Nor with a certificate that nobody trusts, with no file, or with a text that is no token.
-    let untrusted = bench(&url, &quick, &[]).await;
-    assert!(untrusted.code == Some(1) && untrusted.stdout.contains("\"connect\""), "{untrusted:?}");
+    let untrusted = bench(&url, &quick, &[]).await.refusal(1);
+    assert!(untrusted.contains("no server can be measured") && untrusted.contains("certificate"), "{untrusted}");
     for (options, said) in [
         (&["--secret-file", "/no/such"][..], "/no/such"),
         (&["--ca", "/no/such"], "/no/such"),

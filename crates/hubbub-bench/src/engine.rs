@@ -189,7 +189,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     for target in setup.targets.iter() {
         let opened = target.open().await;
         opened.context(
-            "there is no server to measure; start one with hubbub serve, or name one with --server",
+            "no server can be measured; start one with hubbub serve, or name one with --server",
         )?;
     }
     let has_counts = own.has_server_counts() && !common.beside_others;

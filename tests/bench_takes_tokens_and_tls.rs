@@ -79,7 +79,10 @@ async fn without_the_right_token_nothing_is_accepted() {
     }
     // Nor with a certificate that nobody trusts, with no file, or with a text that is no token.
     let untrusted = bench(&url, &quick, &[]).await.refusal(1);
-    assert!(untrusted.contains("no server can be measured") && untrusted.contains("certificate"), "{untrusted}");
+    assert!(
+        untrusted.contains("no server can be measured") && untrusted.contains("certificate"),
+        "{untrusted}"
+    );
     for (options, said) in [
         (&["--secret-file", "/no/such"][..], "/no/such"),
         (&["--ca", "/no/such"], "/no/such"),

@@ -188,9 +188,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let setup = Setup::new(common.clone(), targets);
     for target in setup.targets.iter() {
         let opened = target.open().await;
-        opened.context(
-            "no server can be measured; start one with hubbub serve, or name one with --server",
-        )?;
+        opened
+            .context("no server can be measured; start one with hubbub serve, or name one with --server")?;
     }
     let has_counts = own.has_server_counts() && !common.beside_others;
     let counts = async || if has_counts { ServerCounts::ask(&setup.targets).await } else { None };

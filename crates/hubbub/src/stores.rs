@@ -13,8 +13,25 @@ use crate::config::Config;
 
 /// The data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}{advice}", advice = crate::ownership::advice(.0))]
-pub(crate) struct DataError(#[from] OpenError);
+#[error("{error}{advice}{option}", advice = crate::ownership::advice(.error))]
+pub(crate) struct DataError {
+    error: OpenError,
+    /// How the command names another directory, where the error says to name one.
+    option: &'static str,
+}
+
+impl From<OpenError> for DataError {
+    fn from(error: OpenError) -> Self {
+        Self { error, option: "" }
+    }
+}
+
+impl DataError {
+    fn of_serve(error: OpenError) -> Self {
+        let names_another = matches!(error, OpenError::Locked { .. } | OpenError::Foreign { .. });
+        Self { error, option: if names_another { ", with --data DIR" } else { "" } }
+    }
+}
 
 /// Called when the store's history was replaced, before any of its data can be read.
 pub(crate) type OnNewEpoch = Arc<dyn Fn() + Send + Sync>;
@@ -38,7 +55,7 @@ pub(crate) async fn open(
     }
     let (options, path) = (engine(config), Path::new(config.data_dir()).to_owned());
     let opening = tokio::task::spawn_blocking(move || Embedded::open(&path, options, clock, &*random));
-    let store = opening.await.context("opening the store")?.map_err(DataError)?;
+    let store = opening.await.context("opening the store")?.map_err(DataError::of_serve)?;
     Ok(Arc::new(store))
 }
 

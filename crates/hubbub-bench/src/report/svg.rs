@@ -264,8 +264,10 @@ fn grid(out: &mut String, y: &Scale) {
     }
 }
 
+/// Centred below `at`, but not so far to the left that it lies on the lowest label of the other axis.
 fn x_label(out: &mut String, at: f64, text: &str) {
-    let (y, text) = (HEIGHT - BOTTOM + 15.0, escape(text));
+    let half = CHARACTER * text.chars().count() as f64 / 2.0;
+    let (at, y, text) = (at.max(LEFT - 3.0 + half), HEIGHT - BOTTOM + 15.0, escape(text));
     let _ = write!(out, "<text x=\"{at:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{text}</text>");
 }
 
@@ -306,6 +308,16 @@ mod tests {
         assert!(long.contains(">4: pipeline.batch_max 5000, window 3</text>"), "{long}");
         assert!(long.contains(">4</text>") && long.contains("height=\"340\""), "{long}");
         assert!(!long.contains("\"middle\">pipeline"), "{long}");
+    }
+
+    #[test]
+    fn the_first_label_of_many_does_not_lie_on_the_other_axis() {
+        let all: Vec<(String, f64)> = (0..60).map(|i| (format!("0.12{i}"), f64::from(i))).collect();
+        let svg = bars(&all, Axes { x: "x", y: "y" });
+        let (before, _) = svg.split_once("\">0.120</text>").unwrap();
+        let (_, at) = before.rsplit_once("<text x=\"").unwrap();
+        let at: f64 = at.split_once('"').unwrap().0.parse().unwrap();
+        assert!(at - CHARACTER * 2.5 >= LEFT - 3.0, "{at}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hubbub_core::invariant::broken;
 use hubbub_core::store::{ApplyError, ReadError};
-use hubbub_core::text::{counted, json_fault};
+use hubbub_core::text::{counted, json_fault, repeated};
 use hubbub_core::{ErrorCode, FieldError, LogLimit, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
@@ -93,6 +93,11 @@ impl Problem {
 
     pub(crate) fn invalid(faults: Vec<FieldError>) -> Self {
         Self { faults, ..Self::new(ErrorCode::Invalid, "") }
+    }
+
+    /// The same of the message to which its sender gave this id, if any.
+    pub(crate) fn of_message(self, given_id: Option<&str>) -> Self {
+        Self { message_id: given_id.map(|id| repeated(id).into_owned()), ..self }
     }
 
     pub(crate) fn malformed(error: &serde_json::Error) -> Self {

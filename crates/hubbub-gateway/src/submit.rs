@@ -7,7 +7,6 @@ use hubbub_core::draft::{Defaults, Loose, MessageDraft, Rules};
 use hubbub_core::invariant::broken;
 use hubbub_core::number::WHOLE_NUMBER_RULE;
 use hubbub_core::store::ReadError;
-use hubbub_core::text::repeated;
 use hubbub_core::{
     Change, FieldError, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RoomChange, RoomId, Send, Timestamp,
 };
@@ -131,10 +130,7 @@ impl Gateway {
         };
         let user = ingest.caller.default_sender();
         let defaults = Defaults { room: ingest.room, user, id: &made_id, now: ingest.now };
-        let refuse = |problem| {
-            let message_id = draft.given_id().map(|id| repeated(id).into_owned());
-            Problem { message_id, ..problem }
-        };
+        let refuse = |problem: Problem| problem.of_message(draft.given_id());
         let mut faults = Vec::new();
         let Some(sent) = draft.check(ingest.rules, &self.limits, &defaults, &mut faults) else {
             return Err(refuse(Problem::invalid(faults)));

@@ -82,8 +82,8 @@ impl Unfinished {
         more: usize,
         given_up: &mut Vec<Arc<Holder>>,
     ) -> Result<(), Full> {
-        let lasting = state.bytes - state.growing_bytes;
-        if lasting.saturating_add(more) > self.max_bytes {
+        let kept = state.bytes - state.growing_bytes;
+        if kept.saturating_add(more) > self.max_bytes {
             return Err(Full);
         }
         while state.bytes.saturating_add(more) > self.max_bytes {

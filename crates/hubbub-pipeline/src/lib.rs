@@ -28,6 +28,8 @@ pub mod members;
 pub mod metrics;
 mod order;
 mod sweeper;
+#[cfg(test)]
+mod test_message;
 pub mod timeline;
 pub mod traces;
 

@@ -1,9 +1,10 @@
 //! A small read of the store, of which `/health` and the dashboard tell. All who ask at the same time share one: anybody may ask,
 //! without a token and as often as one likes, and a caller that goes away leaves nothing behind but this one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::Gateway;
@@ -29,7 +30,7 @@ impl StoreReads {
     /// The result of the read that is under way; if there is none, of `read`, which goes on when the caller is gone. It must end.
     async fn share(&self, read: impl Future<Output = StoreRead> + Send + 'static) -> StoreRead {
         let mut under_way = {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.last.lock();
             match &*last {
                 Some(last) if matches!(last.has_changed(), Ok(false)) => last.clone(),
                 _ => {

@@ -1,12 +1,12 @@
 use super::*;
-use hubbub_core::{LogPosition, MessageType, Op, Outcome, Send, Timestamp};
+use crate::test_message::message;
+use hubbub_core::{LogPosition, Op, Outcome, Timestamp};
 use proptest::prelude::*;
 
 fn ops(room: &str, ids: &[String]) -> OpBatch {
     let mut ops = OpBatch::default();
     for id in ids {
-        let (kind, timestamp) = (MessageType::Text, Timestamp::default());
-        ops.push(&Op::Send(Send { room, user: "u", id, username: None, text: "t", kind, timestamp }));
+        ops.push(&message(room, id, "t"));
     }
     ops
 }
@@ -62,9 +62,8 @@ fn one_room_may_hold_half_of_the_bytes() {
     );
     let waiter = Arc::new(Waiter::default());
     let submit = |room: &str| {
-        let (text, kind, timestamp) = ("x".repeat(200), MessageType::Text, Timestamp::default());
         let mut ops = OpBatch::default();
-        ops.push(&Op::Send(Send { room, user: "u", id: "i", username: None, text: &text, kind, timestamp }));
+        ops.push(&message(room, "i", &"x".repeat(200)));
         batcher.submit(&ops, &waiter, Duration::ZERO).map(|_| ())
     };
     assert_eq!([submit("hot"), submit("hot")], [Ok(()), Ok(())]);

@@ -84,6 +84,7 @@ impl Dispatcher {
         let access = |room: RoomId, user: UserId| members.access(room, user);
         let is_change = stored.is_some_and(|outcomes| outcomes.iter().any(Outcome::may_change_access));
         if let Some(outcomes) = stored.filter(|_| is_change) {
+            members.apply_committed(&chunk.ops, outcomes);
             hub.publish(&chunk.ops, outcomes, &access, history).await;
         }
         // That may have taken as long as it took to begin another one.
@@ -126,7 +127,8 @@ impl Dispatcher {
 }
 
 impl CommitListeners {
-    /// Updates what is cached of rooms and keys, and wakes consumers; `None` where the outcome is not known.
+    /// Updates what is cached of keys, wakes consumers, and forgets what a batch whose outcome is not known (`None`), or a part
+    /// of it that failed, may have changed.
     async fn update_caches(&self, chunk: &Chunk, stored: Option<&Vec<Outcome>>, epoch: Option<&Arc<str>>) {
         let Self { members, keys, consumers, sweep_signal, .. } = self;
         if let Some(outcomes) = stored.filter(|outcomes| outcomes.iter().any(is_of_queues_or_keys)) {
@@ -150,9 +152,6 @@ impl CommitListeners {
             members.clear();
         }
         keys.end_changes(&chunk.ops);
-        if let Some(outcomes) = stored.filter(|outcomes| outcomes.iter().any(Outcome::may_change_access)) {
-            members.apply_committed(&chunk.ops, outcomes);
-        }
     }
 }
 

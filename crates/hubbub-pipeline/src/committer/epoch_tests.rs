@@ -9,8 +9,7 @@ use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::stats::*;
 use hubbub_core::store::*;
 use hubbub_core::{
-    Change, ClientId, MessageId, MessageType, Op, OpBatch, QueueId, Receipt, RoomChange, RoomId, Send,
-    Timestamp, UserId,
+    Change, ClientId, MessageId, Op, OpBatch, QueueId, Receipt, RoomChange, RoomId, Timestamp, UserId,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -23,6 +22,7 @@ use crate::kv::CacheLimits;
 use crate::members::Members;
 use crate::order::SendLane;
 use crate::sweeper::WakeupSignal;
+use crate::test_message::message;
 
 /// A store in which every operation succeeds. It answers who may read once it is told to.
 struct Shared {
@@ -191,16 +191,7 @@ impl Server {
                 what: RoomChange::AddMember { room: "r", user: "ada" },
             }));
         }
-        let (kind, timestamp) = (MessageType::Text, Timestamp::default());
-        ops.push(&Op::Send(Send {
-            room: "r",
-            user: "u",
-            id: "i",
-            username: None,
-            text: "t",
-            kind,
-            timestamp,
-        }));
+        ops.push(&message("r", "i", "t"));
         self.batcher.submit(&ops, sender, Duration::ZERO).unwrap()
     }
 

@@ -1,6 +1,6 @@
 use futures_util::FutureExt;
 use hubbub_core::clock::ManualClock;
-use hubbub_core::{Change, MessageType, ReadMark, Receipt, RoomChange, RoomSettings, Send, Timestamp};
+use hubbub_core::{Change, ReadMark, Receipt, RoomChange, RoomSettings, Timestamp};
 
 use super::*;
 use crate::batcher::Waiter;
@@ -40,10 +40,8 @@ fn outbox_of(hub: &Hub, messages: usize) -> Arc<Outbox> {
 }
 
 fn message(room: &str, seq: u64) -> (Op<'_>, Outcome) {
-    let now = Timestamp::default();
-    let kind = MessageType::Text;
-    let send = Send { room, user: "u", id: "i", username: None, text: "t", kind, timestamp: now };
-    (Op::Send(send), Outcome::Stored(Receipt { seq, received_at: now, gap: 0 }))
+    let receipt = Receipt { seq, received_at: Timestamp::default(), gap: 0 };
+    (crate::test_message::message(room, "i", "t"), Outcome::Stored(receipt))
 }
 
 fn change(what: RoomChange<'_>) -> (Op<'_>, Outcome) {

@@ -2,15 +2,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use hubbub_core::store::{ApplyError, BatchCap};
-use hubbub_core::{MessageType, Receipt, Send, Timestamp};
+use hubbub_core::{Receipt, Timestamp};
 
 use super::*;
 use crate::batcher::{LogOptions, QueueLimits, SubmitError, Ticket};
+use crate::test_message::message;
 
 fn batch(room: &str, id: &str) -> OpBatch {
     let mut ops = OpBatch::default();
-    let (kind, timestamp) = (MessageType::Text, Timestamp::default());
-    ops.push(&Op::Send(Send { room, user: "u", id, username: None, text: "t", kind, timestamp }));
+    ops.push(&message(room, id, "t"));
     ops
 }
 

@@ -1,10 +1,11 @@
 use std::collections::HashMap;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::{MessageType, Receipt, Send, Timestamp};
+use hubbub_core::{Receipt, Timestamp};
 
 use super::*;
 use crate::hub::{FrameEncoder, Hub};
+use crate::test_message::message;
 use crate::timeline::Timeline;
 
 const MS: Duration = Duration::from_millis(1);
@@ -38,17 +39,8 @@ impl Scene {
 
     /// A batch of one message, which belongs to the caller's trace.
     fn commit(&self, outcomes: Option<&[Outcome]>) {
-        let (timestamp, kind) = (Timestamp::default(), MessageType::Text);
         let mut ops = OpBatch::default();
-        ops.push(&Op::Send(Send {
-            room: "r",
-            user: "u",
-            id: "i",
-            username: None,
-            text: "t",
-            kind,
-            timestamp,
-        }));
+        ops.push(&message("r", "i", "t"));
         ops.trace_last(CALLER);
         let now = self.clock.monotonic();
         let times = BatchTimes {

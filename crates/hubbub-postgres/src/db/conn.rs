@@ -37,7 +37,7 @@ pub(super) const BEGIN_WRITE: &str = concat!("begin isolation level read committ
 /// For one statement.
 const BEGIN_READ: &str = "begin isolation level read committed read only";
 /// For several statements that share one snapshot.
-pub(crate) const BEGIN_SNAPSHOT: &str = "begin isolation level repeatable read read only";
+pub(super) const BEGIN_SNAPSHOT: &str = "begin isolation level repeatable read read only";
 
 const BEGINNING: &str = "beginning a transaction";
 pub(super) const COMMITTING: &str = "committing";

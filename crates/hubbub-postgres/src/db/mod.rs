@@ -30,8 +30,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::history::DatabaseHistory;
 use crate::options::Pooler;
 use abandoned::Abandoned;
-use conn::{BEGIN, BEGIN_WRITE, COMMITTING};
-pub(crate) use conn::{BEGIN_SNAPSHOT, Conn, Tx, WALKING, walking};
+use conn::{BEGIN, BEGIN_SNAPSHOT, BEGIN_WRITE, COMMITTING};
+pub(crate) use conn::{Conn, Tx, WALKING, walking};
 pub(crate) use error::{DbError, Failure, Result};
 use pool::PoolMetrics;
 use round_trips::{InFlight, RoundTrips};
@@ -154,7 +154,7 @@ impl Db {
         what: &'static str,
         work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.within(what, self.run_as(BEGIN, work)).await
+        self.within(what, self.run_once(BEGIN, false, work)).await
     }
 
     /// Runs `work` in one read-only transaction, whose statements share a snapshot.
@@ -163,26 +163,26 @@ impl Db {
         what: &'static str,
         work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.within(what, async {
-            let mut conn = self.get().await?;
-            let tx = conn.open();
-            let ((), done) = try_join(tx.begin(BEGIN_SNAPSHOT, tx.read_limit()), work(&tx)).await?;
-            tx.commit().await?;
-            Ok(done)
-        })
-        .await
+        self.within(what, self.run_once(BEGIN_SNAPSHOT, true, work)).await
     }
 
-    /// The same without a timeout, with that begin.
-    pub(crate) async fn run_as<T>(
+    /// The same without a timeout.
+    pub(crate) async fn long_snapshot<T>(&self, work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+        self.run_once(BEGIN_SNAPSHOT, false, work).await
+    }
+
+    /// Runs `work` in one transaction, which begins so, and commits it. `is_limited` = with the limit for reads.
+    async fn run_once<T>(
         &self,
         begin: &str,
+        is_limited: bool,
         work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut conn = self.get().await?;
         let tx = conn.open();
+        let limit = tx.read_limit().filter(|_| is_limited);
         // The first statements travel with it: each is sent when first polled.
-        let ((), done) = try_join(tx.begin(begin, None), work(&tx)).await?;
+        let ((), done) = try_join(tx.begin(begin, limit), work(&tx)).await?;
         tx.commit().await?;
         Ok(done)
     }

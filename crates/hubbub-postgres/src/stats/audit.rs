@@ -8,7 +8,7 @@ use hubbub_core::stats::{AUDIT_DIFFERENCES_MAX, Audit};
 
 use super::pending_deletes::matches_pending_delete;
 use crate::db::sql::non_negative;
-use crate::db::{BEGIN_SNAPSHOT, Db, Result, Sql};
+use crate::db::{Db, Result, Sql};
 
 /// All messages that are counted.
 macro_rules! all {
@@ -87,7 +87,7 @@ const ALL: [Sql; 6] = [
 
 pub(super) async fn run(db: &Db) -> Result<Audit> {
     // It may take long.
-    let recounting = db.run_as(BEGIN_SNAPSHOT, async |tx| {
+    let recounting = db.long_snapshot(async |tx| {
         let messages: i64 = tx.query_one(&MESSAGES, &[]).await?.get(0);
         let mut differences: Vec<String> = Vec::new();
         for sql in &ALL {

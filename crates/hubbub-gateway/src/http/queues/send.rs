@@ -1,7 +1,6 @@
 //! `POST /v1/queues/{queue}/messages`: one message, or an array of them, each with its result.
 
 use hubbub_core::queue_draft::QueueSendDraft;
-use hubbub_core::text::repeated;
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -52,10 +51,7 @@ impl Ingest<'_> {
         key: Option<&str>,
         ops: &mut OpBatch,
     ) -> Result<Option<String>, Problem> {
-        let about = |problem| {
-            let message_id = draft.given_id().map(|id| repeated(id).into_owned());
-            Problem { message_id, ..problem }
-        };
+        let about = |problem: Problem| problem.of_message(draft.given_id());
         let mut faults = Vec::new();
         let limits = &self.gateway.limits;
         let Some(send) = draft.check(self.queue, limits, self.caller.as_str(), key, &mut faults) else {

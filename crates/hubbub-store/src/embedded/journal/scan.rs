@@ -11,6 +11,7 @@ use super::slot::Slot;
 use super::{JOURNAL_DIR, slot_path};
 use crate::embedded::error::OpenError;
 use crate::embedded::file::cursor::index;
+use crate::embedded::manifest::Manifest;
 use crate::embedded::rooms::Position;
 
 /// What stands in one slot.
@@ -203,10 +204,18 @@ impl Chain {
         Err(OpenError::damaged(slot_path(recorded.slot), recorded.offset, what))
     }
 
-    /// Refuses when a checkpoint goes up to a batch that is not in the chain. Whatever it has was durable, unless something
-    /// written without waiting for the disk may be lost.
-    pub(crate) fn must_hold(&self, checkpoints: [Position; 2], applied: u64) -> Result<(), OpenError> {
-        checkpoints.into_iter().try_for_each(|at| self.must_go_to(at, applied))
+    /// Whether something written without waiting for the disk may be lost.
+    pub(crate) fn may_lack(&self, manifest: &Manifest) -> bool {
+        self.lost || manifest.unsynced
+    }
+
+    /// Refuses when a checkpoint goes up to a batch that is not in the chain. Whatever it has was durable, unless
+    /// [something may be lost](Self::may_lack).
+    pub(crate) fn must_hold(&self, checkpoints: [Position; 2], manifest: &Manifest) -> Result<(), OpenError> {
+        if self.may_lack(manifest) {
+            return Ok(());
+        }
+        checkpoints.into_iter().try_for_each(|at| self.must_go_to(at, manifest.applied))
     }
 
     fn must_go_to(&self, at: Position, applied: u64) -> Result<(), OpenError> {

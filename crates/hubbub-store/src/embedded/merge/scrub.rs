@@ -22,6 +22,20 @@ struct HiddenPart {
     expired: u64,
 }
 
+impl HiddenPart {
+    fn is_worth_a_rewrite(&self, segment: &Segment) -> bool {
+        let Self { all, expired } = *self;
+        all > expired || (all > 0 && all.saturating_mul(EXPIRED_PART) >= segment.messages())
+    }
+
+    /// About how many bytes the segment has once it is written anew.
+    fn visible_bytes(&self, segment: &Segment) -> u64 {
+        let all = u128::from(segment.messages());
+        let visible = u128::from(segment.bytes()) * all.saturating_sub(u128::from(self.all));
+        saturate(visible.checked_div(all).unwrap_or(0))
+    }
+}
+
 impl Shared {
     /// Rewrites a segment that holds something hidden. Says whether it did. Each is written once at most for what was hidden when
     /// it was looked for such segments, which is done once an interval.
@@ -36,14 +50,15 @@ impl Shared {
             }
             merging.scrubbed = Some(hidings);
             merging.scrub_at = now.saturating_add(self.options.scrub_interval);
-            let found = view.segments.iter().filter(|segment| self.is_worth_scrubbing(segment));
+            let found = view.segments.iter().filter(|segment| self.worth_scrubbing(segment).is_some());
             merging.to_scrub = found.map(Segment::number).collect();
         }
         while let Some(number) = merging.to_scrub.pop() {
             // A merge may have removed it, or it has become worthless meanwhile.
             let segment = view.segments.iter().find(|segment| segment.number() == number);
-            let Some(segment) = segment.filter(|segment| self.is_worth_scrubbing(segment)) else { continue };
-            let fits = self.visible_bytes(segment) <= self.bytes_for_deletion();
+            let part = segment.and_then(|segment| Some((segment, self.worth_scrubbing(segment)?)));
+            let Some((segment, part)) = part else { continue };
+            let fits = part.visible_bytes(segment) <= self.bytes_for_deletion();
             let rewritten =
                 fits.then(|| self.rewrite(std::slice::from_ref(segment), &mut merging)).transpose();
             match rewritten {
@@ -59,17 +74,10 @@ impl Shared {
         Ok(false)
     }
 
-    fn is_worth_scrubbing(&self, segment: &Segment) -> bool {
-        let HiddenPart { all, expired } = self.hidden_part(segment);
-        let is_worth = all > expired || (all > 0 && all.saturating_mul(EXPIRED_PART) >= segment.messages());
-        is_worth && !self.is_damaged(segment)
-    }
-
-    /// About how many bytes a segment has once it is written anew.
-    fn visible_bytes(&self, segment: &Segment) -> u64 {
-        let (all, hidden) = (u128::from(segment.messages()), u128::from(self.hidden_part(segment).all));
-        let visible = u128::from(segment.bytes()) * all.saturating_sub(hidden);
-        saturate(visible.checked_div(all).unwrap_or(0))
+    /// What is hidden of a segment that is worth a rewrite.
+    fn worth_scrubbing(&self, segment: &Segment) -> Option<HiddenPart> {
+        let part = self.hidden_part(segment);
+        (part.is_worth_a_rewrite(segment) && !self.is_damaged(segment)).then_some(part)
     }
 
     fn hidden_part(&self, segment: &Segment) -> HiddenPart {

@@ -102,10 +102,8 @@ fn recover(
     clock.begin_at(last_proven(&chain, (manifest.proven, rooms.at))?);
     let mut queues = read_checkpoint(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
     queues.set_options(&options);
-    let may_be_lost = chain.lost || manifest.unsynced;
-    if !may_be_lost {
-        chain.must_hold([rooms.at, queues.at], manifest.applied)?;
-    }
+    let may_be_lost = chain.may_lack(&manifest);
+    chain.must_hold([rooms.at, queues.at], &manifest)?;
     let Chain { unsealed, free, newest, lost } = chain;
     // Checkpoints may be further than any journal that is left. Its number is not used again: they would take what gets it for
     // applied.

@@ -228,10 +228,8 @@ impl Verifier<'_> {
             .and_then(|(_, recorded)| read_slots(self.disk, manifest, &recorded));
         match chain {
             Ok(chain) => {
-                if !chain.lost && !manifest.unsynced {
-                    let held = chain.must_hold([rooms.at, queues_at], manifest.applied);
-                    held.or_else(|error| self.report(error))?;
-                }
+                let held = chain.must_hold([rooms.at, queues_at], manifest);
+                held.or_else(|error| self.report(error))?;
                 for journal in &chain.unsealed {
                     self.records(journal, manifest, rooms)?;
                 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # beside.sh COMMAND…: runs commands of the shell, one in each argument, at the same time. What the first says is shown as it comes;
-# what another says, whole, once those before it have ended. Fails, and says which failed, if any did; all are run to their end.
+# what another says, whole, once those before it have ended. Fails, and says which failed, if any did, with the panics among what they said,
+# as these may stand far above; all are run to their end.
 set -euo pipefail
 said="$(mktemp -d)"; running=()
 # Each is a group of processes of its own, so that nothing of it is left when this is ended.
@@ -10,7 +11,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 for each in "$@"; do
     if [ ${#running[@]} = 0 ]; then
-        bash -euo pipefail -c "$each" </dev/null &
+        bash -euo pipefail -c "$each" > >(exec tee "$said/0") 2>&1 </dev/null &
     else
         bash -euo pipefail -c "$each" >"$said/${#running[@]}" 2>&1 </dev/null &
     fi
@@ -26,4 +27,7 @@ for index in "${!running[@]}"; do
     fi
 done
 running=()
-[ ${#failed[@]} = 0 ] || { printf 'FAILED: %s\n' "${failed[@]}" >&2; exit 1; }
+[ ${#failed[@]} = 0 ] && exit
+grep -h -A 9 'panicked at' "$said"/* | head -c 20000 >&2 || true
+printf 'FAILED: %s\n' "${failed[@]}" >&2
+exit 1

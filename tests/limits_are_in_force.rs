@@ -178,14 +178,17 @@ async fn a_database_is_limited_and_let_go() {
     let url = postgres.url("postgres");
     let run = start(&line(dir.path(), &scenario(6, "database.cpus = 1.5"), &["--postgres", &url]));
     let own = format!("hubbub-bench-{}-database", run.id());
-    let mut limited = Vec::new();
+    let groups_of = |pid: u32| groups(pid).into_iter().filter(|group| group.ends_with(&own)).collect::<Vec<_>>();
+    // Processes of a database come and go: what one of them is in is read once, and one that ended counts no longer.
+    let (mut limited, mut made) = (Vec::new(), Vec::new());
     until("the database is limited", async || {
-        let is_in = |pid: &u32| groups(*pid).iter().any(|group| group.ends_with(&own));
-        limited = processes().into_iter().filter(is_in).collect();
+        let of_all = processes().into_iter().map(|pid| (pid, groups_of(pid)));
+        let found: Vec<(u32, Vec<PathBuf>)> = of_all.filter(|(_, groups)| !groups.is_empty()).collect();
+        limited = found.iter().map(|(pid, _)| *pid).collect();
+        made = found.into_iter().next().map(|(_, groups)| groups).unwrap_or_default();
         limited.len() > 1
     })
     .await;
-    let made = groups(limited[0]);
     let quota = limit(&made, "cpu.cfs_quota_us", "cpu.max");
     assert!(["150000", "150000 100000"].contains(&quota.as_str()), "{quota}: {made:?}");
     results_of(run).await;
@@ -193,7 +196,7 @@ async fn a_database_is_limited_and_let_go() {
     let is_there = async || postgres.query("postgres", "select 'there'").await;
     assert_eq!(is_there().await, "there", "it was moved, not ended");
     for pid in limited {
-        assert_eq!(groups(pid), Vec::<PathBuf>::new(), "{pid}");
+        assert_eq!(groups_of(pid), Vec::<PathBuf>::new(), "{pid}");
     }
 }
 

@@ -29,7 +29,7 @@ const PROCS: &str = "cgroup.procs";
 /// Files that are not there where the kernel does not count swap. Without swap, the limit holds without them, too.
 const OF_SWAP: [&str; 2] = ["memory.memsw.limit_in_bytes", "memory.swap.max"];
 /// A process that was killed stays in its group for a moment.
-const REMOVAL_MAX: Duration = Duration::from_secs(2);
+const REMOVAL_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 /// Enters the group of `$0`, then becomes the program.
 const ENTER: &str = r#"echo $$ >"$0" && exec "$@""#;

@@ -1,13 +1,15 @@
 //! One followed room: its subscribers, and who is present.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use hubbub_core::{RoomId, UserId};
+use hubbub_core::UserId;
 
 use super::encoded::{EncodedChunk, PublishProgress};
 use super::membership_checks::PendingChecks;
 use super::outbox::{Delivery, Outbox};
+use super::presence::UntoldPresence;
 use super::relay::RemotePresence;
 use super::{Hub, Notice};
 
@@ -30,6 +32,7 @@ pub(super) struct Channel {
     pub(super) present: HashMap<UserId, usize>,
     /// Users on other servers.
     pub(super) remote: RemotePresence,
+    pub(super) untold: UntoldPresence,
 }
 
 pub(super) struct Subscriber {
@@ -152,34 +155,6 @@ impl Channel {
         self.published.last = self.published.last.max(oldest - 1);
     }
 
-    /// Counts a subscription of `user` that became live or ended, and announces the user's first and last one to all
-    /// but `outbox`.
-    pub(super) fn count_presence(
-        &mut self,
-        hub: &Hub,
-        room: &str,
-        user: &Option<UserId>,
-        outbox: &Arc<Outbox>,
-        is_online: bool,
-    ) {
-        let Some(user) = user else { return };
-        let count = self.present.entry(user.clone()).or_default();
-        *count = if is_online { *count + 1 } else { count.saturating_sub(1) };
-        let is_changed = *count == usize::from(is_online);
-        if *count == 0 {
-            self.present.remove(user);
-        }
-        if !is_changed {
-            return;
-        }
-        if let (Some(relay), Ok(room)) = (hub.relay.get(), RoomId::new(room)) {
-            relay.set_present(&room, user, is_online);
-        }
-        if !self.remote.has(user) {
-            self.notify(hub, &Notice::Presence { room, user: user.as_str(), is_online }, Some(outbox));
-        }
-    }
-
     pub(super) fn users(&self) -> HashSet<UserId> {
         self.subscribers.iter().filter_map(|subscriber| subscriber.user.clone()).collect()
     }
@@ -208,30 +183,33 @@ impl Channel {
     pub(super) fn notify(&mut self, hub: &Hub, notice: &Notice<'_>, from: Option<&Arc<Outbox>>) {
         let mut frames = Vec::new();
         (hub.encoder.notice)(notice, &mut frames);
-        let lacking = self.send_frames(hub, frames, from);
-        if matches!(notice, Notice::Presence { .. }) {
-            self.record_missed_notices(lacking);
-        }
+        let own = from.into_iter().map(|from| (Arc::as_ptr(from), 0..frames.len())).collect();
+        self.send_frames(hub, frames, &own);
     }
 
-    /// The same with the frames of many notices of presence, or none.
-    pub(super) fn notify_frames(&mut self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
-        if !frames.is_empty() {
-            let lacking = self.send_frames(hub, frames, from);
-            self.record_missed_notices(lacking);
-        }
-    }
-
-    /// Returns those that get nothing because they may have been removed.
-    fn send_frames(&self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) -> Vec<UserId> {
+    /// Sends the frames of notices to all live subscribers; `own` has those that an outbox does not get. Returns the users that get
+    /// nothing because they may have been removed.
+    pub(super) fn send_frames(
+        &self,
+        hub: &Hub,
+        frames: Vec<u8>,
+        own: &HashMap<*const Outbox, Range<usize>>,
+    ) -> Vec<UserId> {
+        let all = 0..frames.len();
         let chunk = EncodedChunk::of_notice(frames, &hub.memory);
         let is_live = |subscriber: &&Subscriber| matches!(subscriber.stage, Stage::Live { .. });
-        let others = |subscriber: &&Subscriber| from.is_none_or(|from| !subscriber.owns(from));
         let mut lacking = Vec::new();
-        for subscriber in self.subscribers.iter().filter(is_live).filter(others) {
-            match &subscriber.user {
-                Some(user) if self.is_to_be_checked(user) => lacking.push(user.clone()),
-                _ => drop(subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()))),
+        for subscriber in self.subscribers.iter().filter(is_live) {
+            let outbox = &subscriber.outbox;
+            match (&subscriber.user, own.get(&Arc::as_ptr(outbox))) {
+                (Some(user), _) if self.is_to_be_checked(user) => lacking.push(user.clone()),
+                (_, None) => drop(outbox.push(Delivery::EncodedChunk(chunk.clone()))),
+                (_, Some(own)) => {
+                    let parts = [all.start..own.start, own.end..all.end].into_iter();
+                    for part in parts.filter(|part| !part.is_empty()) {
+                        outbox.push(Delivery::EncodedChunk(chunk.part_of_notices(part)));
+                    }
+                }
             }
         }
         lacking

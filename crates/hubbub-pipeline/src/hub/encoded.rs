@@ -33,6 +33,11 @@ impl EncodedChunk {
         Self { frames: memory.frames(frame), shared: Arc::default(), range: 0..0, is_counted: false }
     }
 
+    /// Some of the bytes of notices.
+    pub(super) fn part_of_notices(&self, bytes: Range<usize>) -> Self {
+        Self { frames: self.frames.slice(bytes), ..self.clone() }
+    }
+
     /// The frames, concatenated.
     pub fn frames(&self) -> Bytes {
         self.frames.slice(self.start()..self.end())

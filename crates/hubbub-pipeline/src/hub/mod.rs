@@ -35,6 +35,7 @@ mod membership_checks;
 mod memory;
 mod notice;
 mod outbox;
+mod presence;
 mod relay;
 mod remote;
 mod sample;
@@ -63,6 +64,8 @@ pub(crate) use membership_checks::run_checks;
 pub use memory::LiveMemory;
 pub use notice::{FrameEncoder, Notice};
 pub use outbox::{Delivery, Outbox, OutboxLimits};
+use presence::RoomsToTell;
+pub(crate) use presence::tell_presence;
 use relay::Relay;
 pub use relay::relay_over_store;
 #[cfg(feature = "kafka")]
@@ -90,6 +93,7 @@ pub struct Hub {
     joins: Joins,
     /// Rooms that other servers may have removed users from.
     to_check: RoomsToCheck,
+    rooms_to_tell: RoomsToTell,
     /// How many histories of the store have begun.
     histories: AtomicU64,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
@@ -139,6 +143,7 @@ impl Hub {
             sockets: Sockets::default(),
             joins: Joins::default(),
             to_check: RoomsToCheck::default(),
+            rooms_to_tell: RoomsToTell::default(),
             histories: AtomicU64::new(0),
             behind: OnceLock::new(),
             relay: OnceLock::new(),

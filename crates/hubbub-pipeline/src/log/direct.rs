@@ -58,7 +58,12 @@ impl DirectLog {
         let (sweep_signal, failed) = (WakeupSignal::default(), Arc::new(Mutex::new(FailedSends::default())));
         let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal.clone());
         let waking = consumers::wake_remaining(consumers.clone());
-        let mut background = vec![spawn("waking of consumers", waking), spawn("sweeper", sweeping)];
+        let telling = hub::tell_presence(hub.clone());
+        let mut background = vec![
+            spawn("waking of consumers", waking),
+            spawn("sweeper", sweeping),
+            spawn("presence in large rooms", telling),
+        ];
         hub.measure_waits(clock.clone());
         if store.is_shared() {
             hub.enable_remote();

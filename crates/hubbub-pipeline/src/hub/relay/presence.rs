@@ -64,16 +64,23 @@ impl RemotePresence {
         self.nodes.keys().copied().collect()
     }
 
+    /// Adds or removes a user of a server.
+    fn set(&mut self, hub: &Hub, node: u64, user: &UserId, is_online: bool) {
+        let total = &hub.metrics.presence_remote;
+        let users = &mut self.nodes.entry(node).or_default().users;
+        if is_online && total.get() < REMOTE_USERS_MAX && users.insert(user.clone()) {
+            total.inc();
+        } else if !is_online && users.remove(user) {
+            total.dec();
+        }
+    }
+
     pub(in super::super) fn len(&self) -> i64 {
         hubbub_core::invariant::saturate(self.nodes.values().map(|node| node.users.len()).sum::<usize>())
     }
 }
 
 impl Channel {
-    pub(in super::super) fn is_present(&self, user: &UserId) -> bool {
-        self.present.contains_key(user) || self.remote.has(user)
-    }
-
     /// Applies an entry of a server, and notifies subscribers of who came and who left.
     pub(super) fn apply_presence(&mut self, hub: &Hub, node: u64, entry: &Entry<'_>) {
         let ids = |users: &[Cow<'_, str>]| -> Vec<UserId> {
@@ -86,48 +93,26 @@ impl Channel {
             left = all.iter().flat_map(|all| known.users.difference(all)).cloned().collect();
             came = all.into_iter().flatten().collect();
         }
-        let mut frames = Vec::new();
         for (users, is_online) in [(came, true), (left, false)] {
             for user in users {
-                if self.set_remote(hub, node, &user, is_online) {
-                    let notice = Notice::Presence { room: &entry.room, user: user.as_str(), is_online };
-                    (hub.encoder.notice)(&notice, &mut frames);
-                }
+                self.change_presence(&user, None, |channel| channel.remote.set(hub, node, &user, is_online));
             }
         }
         self.remote.nodes.retain(|_, node| !node.users.is_empty() || node.parts.0 > 0);
-        self.notify_frames(hub, frames, None);
-    }
-
-    /// Returns whether the user is now present, or not, who was not so before.
-    fn set_remote(&mut self, hub: &Hub, node: u64, user: &UserId, is_online: bool) -> bool {
-        let total = &hub.metrics.presence_remote;
-        let was_present = self.is_present(user);
-        let users = &mut self.remote.nodes.entry(node).or_default().users;
-        if is_online && total.get() < REMOTE_USERS_MAX && users.insert(user.clone()) {
-            total.inc();
-        } else if !is_online && users.remove(user) {
-            total.dec();
-        }
-        self.is_present(user) != was_present
+        // Each server collects what it tells the others.
+        self.tell_presence(hub, &entry.room);
     }
 
     /// These servers are gone, and their users with them.
     pub(super) fn forget(&mut self, hub: &Hub, room: &str, gone: &HashSet<u64>) {
-        let gone: Vec<NodeUsers> = gone.iter().filter_map(|node| self.remote.nodes.remove(node)).collect();
-        let users: HashSet<UserId> = gone
-            .into_iter()
-            .flat_map(|node| {
-                hub.metrics.presence_remote.dec_by(hubbub_core::invariant::saturate(node.users.len()));
-                node.users
-            })
-            .collect();
-        let mut frames = Vec::new();
-        for user in users.iter().filter(|user| !self.is_present(user)) {
-            let notice = Notice::Presence { room, user: user.as_str(), is_online: false };
-            (hub.encoder.notice)(&notice, &mut frames);
+        for node in gone {
+            let users = self.remote.nodes.get(node).map(|node| node.users.clone()).unwrap_or_default();
+            for user in users {
+                self.change_presence(&user, None, |channel| channel.remote.set(hub, *node, &user, false));
+            }
+            self.remote.nodes.remove(node);
         }
-        self.notify_frames(hub, frames, None);
+        self.tell_presence(hub, room);
     }
 }
 

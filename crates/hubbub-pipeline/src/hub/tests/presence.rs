@@ -8,6 +8,7 @@ use super::super::relay::{NodeBus, TICK};
 use super::*;
 
 mod bounded;
+mod crowds;
 
 const PARTITIONS: u32 = 2;
 

@@ -1,5 +1,5 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use hubbub_core::Outcome;
 use hubbub_pipeline::SendLane;
@@ -90,8 +90,15 @@ async fn serve(answer_bytes: usize) -> Served {
     serve_among(&crate::Unread::new(usize::MAX, Arc::default()), answer_bytes).await
 }
 
+/// Bytes that the system takes for a client at a time. With its own choice, of megabytes, it may take nearly all of the last
+/// answers that were made for a client who reads nothing.
+const TAKEN_BYTES: u32 = 8 * 1024;
+
 async fn serve_among(all: &Arc<crate::Unread>, answer_bytes: usize) -> Served {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_send_buffer_size(TAKEN_BYTES).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let stream = listener.accept().await.unwrap().0;
     let (stopper, shutdown) = Shutdown::new();

@@ -229,6 +229,34 @@ mod tests {
         );
     }
 
+    /// Trouble that passes at the moment of a failure does not take the failure back.
+    #[test]
+    fn a_failure_stays_whatever_else_heals_meanwhile() {
+        let all: Vec<Status> = (0..20_000).map(|_| Status::default()).collect();
+        let arrived = AtomicU64::new(0);
+        // Both at the same one, at the same time as far as the machine permits.
+        let meet = |round: usize| {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < 2 * (round as u64 + 1) {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (round, status) in all.iter().enumerate() {
+                    meet(round);
+                    status.fail("broken".into());
+                }
+            });
+            for (round, status) in all.iter().enumerate() {
+                meet(round);
+                status.set_trouble(None);
+            }
+        });
+        let is_failed = |status: &Status| matches!(status.refusal(), Some(ApplyError::Unavailable { .. }));
+        assert_eq!(all.iter().filter(|status| !is_failed(status)).count(), 0);
+    }
+
     #[test]
     fn a_full_disk_heals_and_a_failed_write_does_not() {
         let status = Status::default();

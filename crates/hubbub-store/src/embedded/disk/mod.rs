@@ -184,3 +184,22 @@ impl DiskFile for OpenFile {
         Ok(self.file.metadata()?.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that the system cannot sync shows that it is asked to: what is written is lost otherwise, though no test that kills
+    /// the process sees that.
+    #[test]
+    fn the_system_is_asked_to_sync() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FileDisk::new(dir.path());
+        std::os::unix::fs::symlink("/dev/null", dir.path().join("null")).unwrap();
+        disk.make_dir("dir").unwrap();
+        disk.sync_dir("dir").unwrap();
+        assert_eq!(disk.sync_dir("null").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        disk.create("file").unwrap().sync_data().unwrap();
+        assert_eq!(disk.open("null").unwrap().sync_data().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

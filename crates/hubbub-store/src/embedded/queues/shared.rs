@@ -160,6 +160,12 @@ impl QueueShared {
         }
     }
 
+    /// Whether somebody waits for a copy.
+    #[cfg(test)]
+    pub(crate) fn is_copy_wanted(&self) -> bool {
+        self.guarded.lock().wants_copy
+    }
+
     /// Does something with the state as it is by now.
     pub(super) fn with<T>(&self, clock: &dyn Clock, what: impl FnOnce(&mut Queues, Now) -> T) -> T {
         let mut guarded = self.guarded.lock();

@@ -17,13 +17,13 @@ use crate::embedded::rooms::Position;
 use crate::embedded::sim::SimDisk;
 use crate::embedded::{Durability, Engine, EngineOptions, restore, verify};
 
-pub(super) struct Place {
+pub(super) struct TestDirectory {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
     slot_bytes: u64,
 }
 
-impl Place {
+impl TestDirectory {
     pub(super) fn new(slot_bytes: u64) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
         Self { dir: tempfile::tempdir().unwrap(), clock, slot_bytes }
@@ -181,8 +181,8 @@ pub(super) fn entries(engine: &Engine) -> usize {
 /// Whoever waits for the next one of a group is told by the take itself, and nobody else is.
 #[test]
 fn what_is_taken_away_frees_the_next_of_its_group() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     for text in ["1", "2", "3", "4"] {
         one(&engine, QueueOp::Send(QueueSend { group: Some("g"), ..message("q", text) }));
@@ -205,8 +205,8 @@ fn what_is_taken_away_frees_the_next_of_its_group() {
 
 #[test]
 fn copies_share_one_text_and_an_empty_file_goes() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     let clients = register(&engine, 50);
     let text = "t".repeat(1_000);
@@ -215,61 +215,61 @@ fn copies_share_one_text_and_an_empty_file_goes() {
         QueueOp::Send(QueueSend { audience: Audience::All, group: Some("g"), ..message("q", &text) }),
     );
     seal(&engine);
-    assert_eq!(place.texts().iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [&1_005]);
+    assert_eq!(directory.texts().iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [&1_005]);
     drop(engine);
-    let engine = place.open();
+    let engine = directory.open();
     for client in &clients {
         assert_eq!(get(&engine, "q", client, 9), [text.as_str()], "{client}");
     }
     seal(&engine);
-    assert_eq!(place.texts(), []);
+    assert_eq!(directory.texts(), []);
     assert_eq!(entries(&engine), 0);
 }
 
 #[test]
 fn a_file_of_which_little_is_left_is_written_anew() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     let texts: Vec<String> = (0..100).map(|number| format!("{number:0100}")).collect();
     for text in &texts {
         one(&engine, QueueOp::Send(message("q", text)));
     }
     seal(&engine);
-    let full = place.texts();
+    let full = directory.texts();
     assert_eq!(full.iter().map(|(_, bytes)| *bytes).sum::<u64>(), 100 * 104);
     assert_eq!(get(&engine, "q", "bob", 70).len(), 70);
     seal(&engine);
-    assert_eq!(place.texts(), full, "as long as a quarter is waited for it stays");
+    assert_eq!(directory.texts(), full, "as long as a quarter is waited for it stays");
     assert_eq!(get(&engine, "q", "bob", 10).len(), 10);
     seal(&engine);
-    assert_eq!(place.texts().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [20 * 104]);
+    assert_eq!(directory.texts().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [20 * 104]);
     drop(engine);
-    let engine = place.open();
+    let engine = directory.open();
     assert_eq!(get(&engine, "q", "bob", 100), texts[80..]);
 }
 
 #[test]
 fn many_small_files_are_merged() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     let texts: Vec<String> = (0..80).map(|number| number.to_string()).collect();
     let mut most = 0;
     for text in &texts {
         one(&engine, QueueOp::Send(message("q", text)));
         seal(&engine);
-        most = most.max(place.texts().len());
+        most = most.max(directory.texts().len());
     }
     assert!((20..=34).contains(&most), "{most}");
     drop(engine);
-    assert_eq!(get(&place.open(), "q", "bob", 100), texts);
+    assert_eq!(get(&directory.open(), "q", "bob", 100), texts);
 }
 
 #[test]
 fn a_deleted_queue_is_cleared_away_bit_by_bit() {
-    let place = Place::new(1 << 20);
-    let engine = place.open();
+    let directory = TestDirectory::new(1 << 20);
+    let engine = directory.open();
     make(&engine, "q");
     make(&engine, "r");
     one(&engine, QueueOp::Send(message("r", "stays")));
@@ -281,9 +281,9 @@ fn a_deleted_queue_is_cleared_away_bit_by_bit() {
     assert_eq!(gone, Outcome::Queue(QueueOutcome::Deleted { messages: 5_000, ready: Box::default() }));
     assert!(entries(&engine) > 1, "not all at once");
     let copied = restored(&engine, "b");
-    assert_eq!(entries(&place.open_at(&copied.path().join("data"))), 1, "a snapshot has nothing of it");
+    assert_eq!(entries(&directory.open_at(&copied.path().join("data"))), 1, "a snapshot has nothing of it");
     drop(engine);
-    let engine = place.open();
+    let engine = directory.open();
     make(&engine, "q");
     for _ in 0..10 {
         apply(&engine, &ops);
@@ -296,8 +296,8 @@ fn a_deleted_queue_is_cleared_away_bit_by_bit() {
 
 #[test]
 fn a_repeat_to_everybody_is_known_while_any_copy_waits() {
-    let place = Place::new(64 << 10);
-    let mut engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let mut engine = directory.open();
     make(&engine, "q");
     register(&engine, 3);
     let to_all = QueueSend { audience: Audience::All, message_id: Some("m"), ..message("q", "news") };
@@ -310,11 +310,11 @@ fn a_repeat_to_everybody_is_known_while_any_copy_waits() {
         assert_eq!(get(&engine, "q", client, 9), ["news"], "{client}");
         seal(&engine);
         drop(engine);
-        engine = place.open();
-        place.pass(ID_KEPT_MS - 1);
+        engine = directory.open();
+        directory.pass(ID_KEPT_MS - 1);
         assert_eq!(sent(&engine), (id, 3, true), "{client}");
     }
-    place.pass(1);
+    directory.pass(1);
     let (anew, copies, duplicate) = sent(&engine);
     assert!(anew > id && copies == 3 && !duplicate);
     assert_eq!(entries(&engine), 3);
@@ -322,8 +322,8 @@ fn a_repeat_to_everybody_is_known_while_any_copy_waits() {
 
 #[test]
 fn nobody_to_send_to_is_remembered_too() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     let to_all = QueueSend { audience: Audience::All, message_id: Some("m"), ..message("q", "news") };
     let copies = |engine: &Engine| match one(engine, QueueOp::Send(to_all)) {
@@ -333,16 +333,16 @@ fn nobody_to_send_to_is_remembered_too() {
     assert_eq!(copies(&engine), (0, false));
     seal(&engine);
     drop(engine);
-    let engine = place.open();
+    let engine = directory.open();
     assert_eq!(copies(&engine), (0, true));
-    place.pass(ID_KEPT_MS);
+    directory.pass(ID_KEPT_MS);
     assert_eq!(copies(&engine), (0, false));
 }
 
 #[test]
 fn lists_are_cut_to_the_space_of_a_small_slot() {
-    let place = Place::new(4 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(4 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     for _ in 0..500 {
         one(&engine, QueueOp::Send(QueueSend { ttl_ms: Some(60_000), ..message("q", "") }));
@@ -353,7 +353,7 @@ fn lists_are_cut_to_the_space_of_a_small_slot() {
         assert!(!taken.is_empty() && taken.len() < 300, "{}", taken.len());
         leased += taken.len();
     }
-    place.pass(60_000);
+    directory.pass(60_000);
     let mut sweeps = 1;
     while let Outcome::Queue(QueueOutcome::Swept { more: true, .. }) = one(&engine, QueueOp::Sweep) {
         sweeps += 1;
@@ -361,14 +361,14 @@ fn lists_are_cut_to_the_space_of_a_small_slot() {
     assert!(sweeps > 2, "{sweeps}");
     assert_eq!(waiting(&engine, "q"), []);
     drop(engine);
-    let engine = place.open();
+    let engine = directory.open();
     assert_eq!((waiting(&engine, "q").len(), entries(&engine)), (0, 0));
 }
 
 #[test]
 fn a_backup_has_queues_as_they_were_at_its_barrier() {
-    let place = Place::new(16 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(16 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     register(&engine, 2);
     for number in 0..60 {
@@ -387,11 +387,11 @@ fn a_backup_has_queues_as_they_were_at_its_barrier() {
     seal(&engine);
     let restored = restored_from(&engine, &info);
     let to = restored.path().join("data");
-    assert_eq!(place.texts(), [], "a backup leaves nothing behind");
+    assert_eq!(directory.texts(), [], "a backup leaves nothing behind");
     let mut faults = Vec::new();
     verify(&to, &mut |fault| faults.push(fault), &|_| ()).unwrap();
     assert_eq!(faults, []);
-    let engine = place.open_at(&to);
+    let engine = directory.open_at(&to);
     assert_eq!(waiting(&engine, "q"), before);
     assert_eq!(before.len(), 63);
     let repeated = format!("{:0200}", 0);
@@ -402,8 +402,8 @@ fn a_backup_has_queues_as_they_were_at_its_barrier() {
 
 #[test]
 fn a_copy_waits_until_what_was_decided_is_durable() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     let (shared, clock) = (&engine.shared, &*engine.shared.clock);
     let damage = crate::embedded::damage::Damage::default();
@@ -435,7 +435,9 @@ fn a_copy_waits_until_what_was_decided_is_durable() {
     let at = Position { journal: 77, batch: 5 };
     std::thread::scope(|scope| {
         let copying = scope.spawn(|| shared.queues.copied(clock).unwrap());
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        while !shared.queues.is_copy_wanted() {
+            std::thread::yield_now();
+        }
         assert!(!copying.is_finished());
         shared.queues.settle(clock, at);
         let copied = copying.join().unwrap();
@@ -446,15 +448,31 @@ fn a_copy_waits_until_what_was_decided_is_durable() {
     assert!(shared.queues.copied(clock).is_err());
 }
 
+/// Nobody waits for what will never be known to be durable.
+#[test]
+fn a_backup_after_a_failed_sync_is_refused() {
+    let (directory, disk) = (TestDirectory::new(16 << 10), SimDisk::new());
+    let (files, clock) = (Arc::new(disk.clone()), Arc::clone(&directory.clock));
+    let engine = Engine::open(directory.options(), files, clock, &SeededRandom::new(5)).unwrap();
+    make(&engine, "q");
+    disk.fail_sync_in(1);
+    let mut batch = OpBatch::default();
+    batch.push(&Op::Queue(QueueOp::Send(message("q", "text"))));
+    assert!(engine.apply(&batch).is_err());
+    let (done, waiting) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(engine.begin_backup("late").is_err()));
+    assert_eq!(waiting.recv_timeout(std::time::Duration::from_secs(20)), Ok(true));
+}
+
 /// Nothing that the next start would have to remove.
 #[test]
 fn a_backup_that_fails_leaves_no_files() {
     let mut failed = 0;
     for write in 1..30 {
-        let (place, disk) = (Place::new(16 << 10), SimDisk::new());
+        let (directory, disk) = (TestDirectory::new(16 << 10), SimDisk::new());
         let open = || {
-            let clock = Arc::clone(&place.clock);
-            Engine::open(place.options(), Arc::new(disk.clone()), clock, &SeededRandom::new(5)).unwrap()
+            let clock = Arc::clone(&directory.clock);
+            Engine::open(directory.options(), Arc::new(disk.clone()), clock, &SeededRandom::new(5)).unwrap()
         };
         let files = || {
             let mut names = disk.list(QUEUES_DIR).unwrap();
@@ -486,10 +504,10 @@ fn a_backup_that_fails_leaves_no_files() {
 fn a_checkpoint_that_knows_of_more_than_is_left_is_replaced() {
     let mut lost = 0;
     for (seed, more) in (0..40).flat_map(|seed| [(seed, 0), (seed, 3)]) {
-        let (place, disk) = (Place::new(16 << 10), SimDisk::new());
-        let options = EngineOptions { durability: Durability::Os, ..place.options() };
+        let (directory, disk) = (TestDirectory::new(16 << 10), SimDisk::new());
+        let options = EngineOptions { durability: Durability::Os, ..directory.options() };
         let open = || {
-            let (disk, clock) = (Arc::new(disk.clone()), Arc::clone(&place.clock));
+            let (disk, clock) = (Arc::new(disk.clone()), Arc::clone(&directory.clock));
             let engine = Engine::open(options.clone(), disk, clock, &SeededRandom::new(5)).unwrap();
             while engine.seal_step().unwrap() {}
             engine

@@ -272,6 +272,58 @@ fn nothing_is_read_behind_the_head_of_its_room() {
     assert_eq!(seqs(&engine.user_history("ada", &query).unwrap().messages), [1, 2]);
 }
 
+/// A message is in the view before the head of its room says so: else somebody who reads to the head would miss it.
+#[test]
+fn a_head_is_published_last() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let engine = Engine::open(EngineOptions::default(), disk, clock, &SeededRandom::new(5)).unwrap();
+    send(&engine, "r", "m1");
+    let is_viewed = std::thread::scope(|scope| {
+        // Nobody can change a head meanwhile.
+        let rooms = engine.shared.rooms.read();
+        scope.spawn(|| send(&engine, "r", "m2"));
+        let mut looks = (0..2_000).map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            engine.shared.view().messages()
+        });
+        let is_viewed = looks.any(|messages| messages == 2);
+        drop(rooms);
+        is_viewed
+    });
+    assert!(is_viewed, "after 10 s");
+}
+
+/// Whoever reads on from the head of each page misses nothing, while messages are written, slots change and are sealed.
+#[test]
+fn a_reader_beside_the_writer_misses_nothing() {
+    const MESSAGES: u64 = 10_000;
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let options = EngineOptions { slot_bytes: 16 * 1024, reserve_bytes: 0, ..EngineOptions::default() };
+    let engine = Engine::open(options, disk, clock, &SeededRandom::new(5)).unwrap();
+    send(&engine, "r", "m1");
+    let read_all = || {
+        let mut cursor = 0;
+        while cursor < MESSAGES {
+            let after = Cursor::After(cursor);
+            let query = HistoryQuery { cursor: after, from: None, to: None, limit: 50, bytes_max: usize::MAX };
+            let page = engine.history("r", &query).unwrap();
+            let seqs: Vec<u64> = page.messages.iter().map(|message| message.seq).collect();
+            let expected: Vec<u64> = (cursor + 1..).take(seqs.len()).collect();
+            assert_eq!(seqs, expected);
+            let last = cursor + seqs.len() as u64;
+            assert!(page.more || last == page.head, "{last} of {}", page.head);
+            cursor = last;
+        }
+    };
+    std::thread::scope(|scope| {
+        let readers = [(); 2].map(|()| scope.spawn(read_all));
+        (2..=MESSAGES).for_each(|number| drop(send(&engine, "r", &format!("m{number}"))));
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}
+
 /// Whoever asks for it again and again does not fill the journal.
 #[test]
 fn erasing_nobody_writes_nothing() {

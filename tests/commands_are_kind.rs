@@ -206,6 +206,12 @@ async fn ping_and_status_tell_how_a_server_is() {
     let version = hubbub(&["--version"], "").success();
     let text = server.run(&["status"], "").await.success();
     assert!(text.starts_with("UP ") && text.contains(version.trim()), "{text}");
+    // Sizes are for people here, and for programs there.
+    assert!(status["figures"]["storeBytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{status}");
+    for name in ["on disk ", "memory "] {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with(" MiB"), "{line}");
+    }
     server.kill();
     for command in ["ping", "status"] {
         assert!(server.run(&[command], "").await.refusal(1).contains("is it running?"));
@@ -246,8 +252,9 @@ async fn names_keep_their_columns() {
         server.send(name, "hello").await;
         server.add_member(name, &long).await;
         server.run(&["queue", "create", name], "").await.success();
+        server.run(&["kv", "put", name, "v"], "").await.success();
     }
-    for arguments in [&["rooms"][..], &["queue", "ls"], &["room", "members", "r"]] {
+    for arguments in [&["rooms"][..], &["queue", "ls"], &["room", "members", "r"], &["kv", "ls"]] {
         let text = server.run(arguments, "").await.success();
         // Where the second column ends.
         let ends: Vec<usize> = text

@@ -28,10 +28,18 @@ async fn kv_commands_work() {
 
     let listed = server.run(&["kv", "ls", "a "], "").await;
     let listed = done(&listed);
-    assert!(listed.lines().count() == 1 && listed.contains("a%20b/1"), "{listed}");
+    let [head, line] = listed.lines().collect::<Vec<_>>()[..] else { panic!("{listed}") };
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(head), ["key", "revision", "bytes", "expires"], "as other lists have it");
+    let words = words(line);
+    let expires = json["expiresAt"].as_str().unwrap();
+    assert_eq!(words, ["a%20b/1", "2", "10", expires]);
     assert_eq!(done(&server.run(&["kv", "ls", "--json"], "").await).lines().count(), 2);
-    let key = listed.split_whitespace().nth(2).unwrap();
-    assert_eq!(done(&server.run(&["kv", "get", key], "").await), "from\nstdin", "a listed key is a key");
+    assert_eq!(
+        done(&server.run(&["kv", "get", &words[0]], "").await),
+        "from\nstdin",
+        "a listed key is a key"
+    );
 
     let missing = server.run(&["kv", "get", "nowhere"], "").await;
     assert!(missing.refusal(1).contains("unknown_key"));

@@ -178,7 +178,8 @@ async fn a_database_is_limited_and_let_go() {
     let url = postgres.url("postgres");
     let run = start(&line(dir.path(), &scenario(6, "database.cpus = 1.5"), &["--postgres", &url]));
     let own = format!("hubbub-bench-{}-database", run.id());
-    let groups_of = |pid: u32| groups(pid).into_iter().filter(|group| group.ends_with(&own)).collect::<Vec<_>>();
+    let groups_of =
+        |pid: u32| groups(pid).into_iter().filter(|group| group.ends_with(&own)).collect::<Vec<_>>();
     // Processes of a database come and go: what one of them is in is read once, and one that ended counts no longer.
     let (mut limited, mut made) = (Vec::new(), Vec::new());
     until("the database is limited", async || {

@@ -32,6 +32,7 @@ mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
 mod bench_leaves_nothing_behind;
+mod bench_removes_what_it_made;
 mod bench_says_where_time_and_money_go;
 mod bench_takes_agents;
 mod bench_takes_tokens_and_tls;

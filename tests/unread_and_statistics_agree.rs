@@ -27,7 +27,7 @@ struct Room {
 }
 
 /// Room, sender and type of a message.
-type Kept = (&'static str, &'static str, &'static str);
+type MessageFacts = (&'static str, &'static str, &'static str);
 
 struct World {
     server: Server,
@@ -194,14 +194,14 @@ impl World {
             .iter()
             .flat_map(|(name, room)| room.kept.iter().map(move |(_, user, kind)| (*name, *user, *kind)))
             .collect();
-        let count = |is: &dyn Fn(&Kept) -> bool| kept.iter().filter(|one| is(one)).count();
+        let count = |is: &dyn Fn(&MessageFacts) -> bool| kept.iter().filter(|one| is(one)).count();
         let totals = self.current("/v1/stats").await;
         assert_eq!(totals["messages"], kept.len(), "{totals}");
         for kind in ["TEXT", "JOIN", "LEAVE"] {
             assert_eq!(totals["messagesByType"][kind], count(&|one| one.2 == kind), "{totals}");
         }
-        let by_user: fn(&Kept) -> &'static str = |one| one.1;
-        let by_room: fn(&Kept) -> &'static str = |one| one.0;
+        let by_user: fn(&MessageFacts) -> &'static str = |one| one.1;
+        let by_room: fn(&MessageFacts) -> &'static str = |one| one.0;
         for (path, list, id, of) in [
             ("/v1/stats/users?limit=100", "users", "userId", by_user),
             ("/v1/stats/rooms?limit=100", "rooms", "roomId", by_room),

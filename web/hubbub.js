@@ -15,8 +15,6 @@
  * hubbub.connect();
  * const receipt = await hubbub.send("lobby", "hello").done;   // durable now; receipt.seq is its position
  *
- * One file: pages and programs take it as it is.
- *
  * Node before 22 has no WebSocket: pass one as `options.WebSocket`, such as that of `ws`.
  *
  * @module hubbub
@@ -370,12 +368,11 @@ export class Hubbub {
 
   /** Connects, and keeps reconnecting. If it is waiting for the next attempt, it tries at once. */
   connect() {
-    if (this.#state.state === State.OPEN || this.#state.state === State.CONNECTING) return;
+    if ([State.OPEN, State.CONNECTING].includes(this.#state.state)) return;
     if (!this.#options.WebSocket) throw new TypeError("there is no WebSocket here: pass options.WebSocket");
     clearTimeout(this.#reconnectTimer);
-    const query = this.user === undefined ? "" : `?user=${encodeURIComponent(this.user)}`;
     const { token } = this.#options;
-    const url = `${this.#options.url.replace(/^http/, "ws")}/v1/ws${query}`;
+    const url = `${this.#options.url.replace(/^http/, "ws")}/v1/ws${search({ user: this.user })}`;
     // Pages can set no header here, and an address is logged: so it is a subprotocol.
     const socket = token === undefined
       ? new this.#options.WebSocket(url)
@@ -861,47 +858,54 @@ export class Hubbub {
     let response;
     let text;
     try {
-      const init = { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal };
+      const init = { method, headers, body: JSON.stringify(body), signal };
       response = await this.#options.fetch(`${this.#options.url}/v1${path}`, init);
       text = await response.text();
     } catch (error) {
       throw new HubbubError({ code: "unreachable", detail: error.message, retryable: true });
     }
-    const answer = parse(text);
+    const answer = response.status === 204 ? undefined : parse(text);
     if (response.ok && !answer?.isStrange) return answer;
     // A proxy's answer does not say whether it may get better.
     throw new HubbubError({ code: "unexpected", retryable: response.ok || response.status >= 500, ...answer, status: response.status });
   }
 
   /** A page of history, newest last. @param {{after?: number, before?: number, limit?: number, epoch?: string}} [query] */
-  history(roomId, query) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/messages${search(query)}`); }
+  history(roomId, query) { return this.#ask("GET", ["rooms", roomId, "messages"], query); }
   /** A page of all rooms. @param {{after?: string, limit?: number}} [query] */
-  rooms(query) { return this.request("GET", `/rooms${search(query)}`); }
+  rooms(query) { return this.#ask("GET", ["rooms"], query); }
   /** A page of the rooms the user is a member of, with unread counts. */
-  myRooms(query) { return this.request("GET", `/users/${encodeURIComponent(this.user)}/rooms${search(query)}`); }
-  room(roomId) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}`); }
+  async myRooms(query) { return this.#ask("GET", ["users", await this.#me(), "rooms"], query); }
+  room(roomId) { return this.#ask("GET", ["rooms", roomId]); }
   /** Creates a room or changes it. @param {{title?: string, membersOnly?: boolean}} [settings] */
-  putRoom(roomId, settings = {}) { return this.request("PUT", `/rooms/${encodeURIComponent(roomId)}`, settings); }
-  deleteRoom(roomId) { return this.request("DELETE", `/rooms/${encodeURIComponent(roomId)}`); }
-  members(roomId, query) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/members${search(query)}`); }
-  addMember(roomId, user = this.user) { return this.request("PUT", memberPath(roomId, user)); }
-  removeMember(roomId, user = this.user) { return this.request("DELETE", memberPath(roomId, user)); }
+  putRoom(roomId, settings = {}) { return this.#ask("PUT", ["rooms", roomId], {}, settings); }
+  deleteRoom(roomId) { return this.#ask("DELETE", ["rooms", roomId]); }
+  members(roomId, query) { return this.#ask("GET", ["rooms", roomId, "members"], query); }
+  async addMember(roomId, user) { return this.#ask("PUT", ["rooms", roomId, "members", user ?? await this.#me()]); }
+  async removeMember(roomId, user) { return this.#ask("DELETE", ["rooms", roomId, "members", user ?? await this.#me()]); }
   /** Who is connected and follows the room. */
-  presence(roomId) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/presence`); }
-}
+  presence(roomId) { return this.#ask("GET", ["rooms", roomId, "presence"]); }
 
-function memberPath(roomId, user) {
-  return `/rooms/${encodeURIComponent(roomId)}/members/${encodeURIComponent(user)}`;
+  #ask(method, path, query, body) {
+    return this.request(method, path.map((part) => `/${encodeURIComponent(part)}`).join("") + search(query), body);
+  }
+
+  /** The user, or whose token it is. */
+  async #me() {
+    const user = this.user ?? (await this.request("GET", "/auth/me"))?.userId;
+    if (user) return user;
+    throw new HubbubError({ code: "invalid", detail: "no user is named" });
+  }
 }
 
 function search(query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
-  return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
+  return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
 function parse(text) {
   try {
-    return text === "" ? undefined : JSON.parse(text);
+    return JSON.parse(text);
   } catch {
     return { detail: text.slice(0, 200), isStrange: true };
   }

@@ -97,6 +97,8 @@ async def main(client: str, built: Path) -> None:
                     where = f"{document.relative_to(CLIENTS.parent)}, programme {number}"
                     assert done.returncode == 0, f"{where}:\n{done.stdout}{done.stderr}"
                     assert done.stdout.strip(), f"{where} prints nothing"
+                    # What it shows of a position is that of a message, not of the beginning.
+                    assert not re.search(r"seq\W*0\b", done.stdout, re.IGNORECASE), f"{where}:\n{done.stdout}"
                     print(f"{where}: ok")
     finally:
         await server.remove()

@@ -27,6 +27,8 @@ type Error struct {
 	IsOpen bool `json:"-"`
 
 	retryAfter time.Duration
+	// Of a body that is not the server's, or is none.
+	contentType string
 }
 
 // Fault is a rule that a field breaks.
@@ -53,6 +55,11 @@ func CodeOf(err error) string {
 		return known.Code
 	}
 	return ""
+}
+
+// strange is of an answer that is not the server's, whatever its status: a proxy's page, for instance.
+func strange(why string) *Error {
+	return &Error{Code: "protocol", Detail: "the server's answer is not what is expected: " + why}
 }
 
 func errClosed() *Error { return &Error{Code: "closed", Detail: "the client was closed"} }
@@ -88,6 +95,7 @@ func problemOf(response *http.Response) *Error {
 			problem.Code = code
 		}
 		orDefault(&problem.Detail, "the server answered "+response.Status)
+		problem.contentType = response.Header.Get("Content-Type")
 	}
 	problem.Status = status
 	problem.retryAfter = retryAfterOf(response)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	neturl "net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -134,9 +136,12 @@ func (h *httpClient) once(ctx context.Context, r request) (*answer, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	body, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax+1))
 	if err != nil {
 		return nil, unreachable(err)
+	}
+	if len(body) > answerBytesMax {
+		return nil, strange(fmt.Sprintf("more than %d bytes", answerBytesMax))
 	}
 	return &answer{response.StatusCode, response.Header, body}, nil
 }
@@ -171,23 +176,52 @@ func (h *httpClient) call(ctx context.Context, r request) (*answer, error) {
 	}
 }
 
-// json makes a request with a value, nil for none, and reads the answer into found, nil for none.
-func (h *httpClient) json(ctx context.Context, method, path string, value, found any, wait time.Duration) error {
-	r := request{method: method, path: path, wait: wait, header: http.Header{}}
-	if value != nil {
-		body, err := json.Marshal(value)
-		if err != nil {
-			return &Error{Code: "invalid", Detail: err.Error()}
-		}
-		r.body = body
-		r.header.Set("Content-Type", "application/json")
-	}
-	got, err := h.call(ctx, r)
-	if err != nil || found == nil || len(got.body) == 0 {
+// json makes a request with a value, nil for none, and reads the answer, which has this member, into found, nil for none.
+func (h *httpClient) json(
+	ctx context.Context, member, method, path string, value, found any, wait time.Duration,
+) error {
+	r, err := withJSON(request{method: method, path: path, wait: wait}, value)
+	if err != nil {
 		return err
 	}
+	got, err := h.call(ctx, r)
+	if err != nil {
+		return err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(got.body, &members); err != nil {
+		return strange(err.Error())
+	}
+	if members[member] == nil {
+		return strange("no " + member)
+	}
+	if found == nil {
+		return nil
+	}
 	if err := json.Unmarshal(got.body, found); err != nil {
-		return &Error{Code: "protocol", Detail: "the server's answer is not what is expected: " + err.Error()}
+		return strange(err.Error())
 	}
 	return nil
+}
+
+// done makes a request whose success has nothing to say, and the status for that.
+func (h *httpClient) done(ctx context.Context, r request) error {
+	got, err := h.call(ctx, r)
+	if err == nil && got.status != http.StatusNoContent {
+		return strange("status " + strconv.Itoa(got.status))
+	}
+	return err
+}
+
+// withJSON is the request with this value, nil for none.
+func withJSON(r request, value any) (request, error) {
+	if value == nil {
+		return r, nil
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		return r, &Error{Code: "invalid", Detail: err.Error()}
+	}
+	r.body, r.header = body, http.Header{"Content-Type": {"application/json"}}
+	return r, nil
 }

@@ -101,7 +101,7 @@ func TestWhatAnAttemptWithoutAnAnswerMayHaveDoneIsTold(t *testing.T) {
 	if err := deliveries[0].Ack(within(t)); !errors.As(err, &stale) || !stale.IsOpen {
 		t.Error(err)
 	}
-	gone := &reply{404, `{"code":"unknown_key"}`, nil}
+	gone := &reply{404, `{"code":"unknown_key"}`, http.Header{"Content-Type": {"application/problem+json"}}}
 	seen := &reply{200, "", http.Header{"Etag": {`"4"`}}}
 	for wasThere, answers := range map[bool][]*reply{false: {gone, gone}, true: {nil, gone}} {
 		client, _ := answering(t, append([]*reply{seen}, answers...)...)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,9 +59,17 @@ func setCondition(header http.Header, revision uint64) {
 	}
 }
 
-func revisionOf(header http.Header) uint64 {
-	revision, _ := strconv.ParseUint(strings.Trim(header.Get("ETag"), `"`), 10, 64)
-	return revision
+// A proxy that compresses what it passes on makes the tag a weak one.
+var entityTag = regexp.MustCompile(`^(?:W/)?"([0-9]+)"$`)
+
+func revisionOf(header http.Header) (uint64, error) {
+	tag := header.Get("ETag")
+	if found := entityTag.FindStringSubmatch(tag); found != nil {
+		if revision, err := strconv.ParseUint(found[1], 10, 64); err == nil {
+			return revision, nil
+		}
+	}
+	return 0, strange(fmt.Sprintf("ETag: %q", tag))
 }
 
 // openIfRepeated: an answer that an earlier attempt of the same call may have caused says nothing.
@@ -87,7 +96,11 @@ func (k *Keys) Get(ctx context.Context, key string) (*KeyValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &KeyValue{found.body, revisionOf(found.header)}, nil
+	revision, err := revisionOf(found.header)
+	if err != nil {
+		return nil, err
+	}
+	return &KeyValue{found.body, revision}, nil
 }
 
 // Put stores a value and returns its revision. If a condition fails, the error is condition_failed. With or without one
@@ -137,7 +150,9 @@ func (k *Keys) revision(ctx context.Context, key string) (uint64, error) {
 	}
 	found, err := k.http.call(ctx, request{method: "HEAD", path: path})
 	var refused *Error
-	if errors.As(err, &refused) && refused.Status == 404 {
+	// This answer has no body: its type tells the server's from a proxy's.
+	if errors.As(err, &refused) && refused.Status == 404 &&
+		strings.HasPrefix(refused.contentType, "application/problem+json") {
 		return 0, nil
 	}
 	if refused != nil && refused.Status == 403 {
@@ -146,7 +161,7 @@ func (k *Keys) revision(ctx context.Context, key string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return revisionOf(found.header), nil
+	return revisionOf(found.header)
 }
 
 func (k *Keys) putIf(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
@@ -163,7 +178,7 @@ func (k *Keys) putIf(ctx context.Context, key string, value []byte, revision uin
 	if err != nil {
 		return 0, openIfRepeated(err)
 	}
-	return revisionOf(stored.header), nil
+	return revisionOf(stored.header)
 }
 
 // Delete returns whether there was such a key. revision as in PutOptions, errors as in Put.
@@ -193,7 +208,7 @@ func (k *Keys) deleteIf(ctx context.Context, key string, revision uint64) (bool,
 	}
 	header := http.Header{}
 	setCondition(header, revision)
-	_, err = k.http.call(ctx, request{method: "DELETE", path: path, header: header})
+	err = k.http.done(ctx, request{method: "DELETE", path: path, header: header})
 	var refused *Error
 	if errors.As(err, &refused) && refused.Code == "unknown_key" {
 		if refused.IsOpen {
@@ -232,7 +247,7 @@ func (k *Keys) List(ctx context.Context, prefix, after string, limit int) (*KeyP
 		values.Set("limit", fmt.Sprint(limit))
 	}
 	page := &KeyPage{}
-	if err := k.http.json(ctx, "GET", "/v1/kv?"+values.Encode(), nil, page, 0); err != nil {
+	if err := k.http.json(ctx, "keys", "GET", "/v1/kv?"+values.Encode(), nil, page, 0); err != nil {
 		return nil, err
 	}
 	for i := range page.Keys {

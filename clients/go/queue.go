@@ -41,13 +41,13 @@ type QueueState struct {
 
 // Create makes the queue, or changes the settings that are given.
 func (q *Queue) Create(ctx context.Context, settings QueueSettings) error {
-	return q.http.json(ctx, "PUT", q.path, settings, nil, 0)
+	return q.http.json(ctx, "messages", "PUT", q.path, settings, nil, 0)
 }
 
 // State of the queue.
 func (q *Queue) State(ctx context.Context) (QueueState, error) {
 	var state QueueState
-	err := q.http.json(ctx, "GET", q.path, nil, &state, 0)
+	err := q.http.json(ctx, "messages", "GET", q.path, nil, &state, 0)
 	return state, err
 }
 
@@ -86,7 +86,7 @@ func (q *Queue) Send(ctx context.Context, message string, options ...QueueSendOp
 		QueueSendOptions
 	}{message, given}
 	var receipt QueueReceipt
-	err := q.http.json(ctx, "POST", q.path+"/messages", body, &receipt, 0)
+	err := q.http.json(ctx, "id", "POST", q.path+"/messages", body, &receipt, 0)
 	return receipt, err
 }
 
@@ -114,7 +114,7 @@ func (q *Queue) Take(ctx context.Context, options TakeOptions) ([]*Delivery, err
 	var taken struct {
 		Messages []*Delivery `json:"messages"`
 	}
-	err := q.http.json(ctx, "POST", q.path+"/lease", body, &taken, options.Wait)
+	err := q.http.json(ctx, "messages", "POST", q.path+"/lease", body, &taken, options.Wait)
 	for _, delivery := range taken.Messages {
 		delivery.http, delivery.path = q.http, q.path+"/messages/"+url.PathEscape(delivery.ID)
 	}
@@ -189,24 +189,28 @@ type leaseChange struct {
 // Ack says that it is done: the message is gone. The error is stale_receipt if the lease had ended; with IsOpen that
 // may be this call's own doing.
 func (d *Delivery) Ack(ctx context.Context) error {
-	return d.http.json(ctx, "POST", d.path+"/ack", leaseChange{Receipt: d.Receipt}, nil, 0)
+	r, err := withJSON(request{method: "POST", path: d.path + "/ack"}, leaseChange{Receipt: d.Receipt})
+	if err != nil {
+		return err
+	}
+	return d.http.done(ctx, r)
 }
 
 // Nack gives the message back, after the queue's own backoff.
 func (d *Delivery) Nack(ctx context.Context) error {
-	return d.http.json(ctx, "POST", d.path+"/nack", leaseChange{Receipt: d.Receipt}, nil, 0)
+	return d.http.json(ctx, "id", "POST", d.path+"/nack", leaseChange{Receipt: d.Receipt}, nil, 0)
 }
 
 // NackAfter gives the message back, for others to have after delay.
 func (d *Delivery) NackAfter(ctx context.Context, delay time.Duration) error {
 	ms := delay.Milliseconds()
-	return d.http.json(ctx, "POST", d.path+"/nack", leaseChange{Receipt: d.Receipt, DelayMs: &ms}, nil, 0)
+	return d.http.json(ctx, "id", "POST", d.path+"/nack", leaseChange{Receipt: d.Receipt, DelayMs: &ms}, nil, 0)
 }
 
 // Extend lets the lease end so long from now.
 func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 	body := leaseChange{Receipt: d.Receipt, LeaseMs: lease.Milliseconds()}
-	return d.http.json(ctx, "POST", d.path+"/extend", body, nil, 0)
+	return d.http.json(ctx, "leasedUntil", "POST", d.path+"/extend", body, nil, 0)
 }
 
 func (d *Delivery) work(

@@ -179,7 +179,7 @@ func (r *Room) History(ctx context.Context, query HistoryQuery) (*History, error
 	}
 	page := &History{}
 	path := "/v1/rooms/" + url.PathEscape(r.name) + "/messages?" + values.Encode()
-	return page, r.client.http.json(ctx, "GET", path, nil, page, 0)
+	return page, r.client.http.json(ctx, "messages", "GET", path, nil, page, 0)
 }
 
 type cursor struct {

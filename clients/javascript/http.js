@@ -45,6 +45,10 @@ export const sleep = (ms, signals) => within(ms, signals, (over) => new Promise(
 const canceled = () =>
   new HubbubError({ code: "canceled", detail: "given up by the caller; it may have taken effect" });
 
+/** An answer that is not the server's, whatever its status: a proxy's page, for instance. */
+export const strange = (why) =>
+  new HubbubError({ code: "protocol", detail: `the server's answer is not what is expected: ${why}` });
+
 export const closed = () => new HubbubError({ code: "closed", detail: "the client was closed" });
 
 /**
@@ -60,7 +64,8 @@ export function pauseOf(attempt, retryAfter, { backoffFirst, backoffMax }, rando
 }
 
 async function refusalOf(response) {
-  const problem = problemOf(response.status, await response.text());
+  const contentType = response.headers.get("content-type") ?? "";
+  const problem = problemOf(response.status, await response.text(), contentType);
   const isOverload = response.status === 429 || response.status === 503;
   const retryAfter = Number(response.headers.get("retry-after") ?? (isOverload ? 1 : 0));
   return { ...problem, retryAfter: Number.isFinite(retryAfter) ? retryAfter : 1 };
@@ -140,13 +145,30 @@ export class Http {
     if (signal?.aborted) throw canceled();
   }
 
-  /** A request with JSON, and the JSON of its answer. */
-  async json(method, path, value, request = {}) {
-    const body = value === undefined ? undefined : JSON.stringify(value);
-    const headers = value === undefined ? {} : { "content-type": "application/json" };
-    const answer = await this.call(method, path, { body, headers, ...request });
-    return answer.body.length === 0 ? null : JSON.parse(new TextDecoder().decode(answer.body));
+  /** A request with JSON, and the JSON of its answer, which has this member. */
+  async json(member, method, path, value, request) {
+    const { body } = await this.call(method, path, { ...withJson(value), ...request });
+    let found;
+    try {
+      found = JSON.parse(new TextDecoder().decode(body));
+    } catch (error) {
+      throw strange(error.message);
+    }
+    if (found?.[member] === undefined) throw strange(`no ${member}`);
+    return found;
   }
+
+  /** A request whose success has nothing to say, and the status for that. */
+  async done(method, path, request) {
+    const { response } = await this.call(method, path, request);
+    if (response.status !== 204) throw strange(`status ${response.status}`);
+  }
+}
+
+/** What a request with this JSON, if any, consists of. */
+export function withJson(value) {
+  if (value === undefined) return {};
+  return { body: JSON.stringify(value), headers: { "content-type": "application/json" } };
 }
 
 async function readBody(response) {

@@ -1,7 +1,7 @@
 /** Keys with values, and their changes. A key is text, or `{encoded}`: percent-encoded, for bytes that are no text. */
 
 import { HubbubError } from "./hubbub.js";
-import { pauseOf, query, sleep } from "./http.js";
+import { pauseOf, query, sleep, strange } from "./http.js";
 import { readEvents } from "./events.js";
 
 /** A key as the server writes it: its bytes, percent-encoded. */
@@ -31,7 +31,13 @@ function isSame(stored, value) {
   return stored.length === bytes.length && stored.every((byte, index) => byte === bytes[index]);
 }
 
-const revisionOf = (response) => Number(response.headers.get("etag")?.replaceAll('"', "") ?? 0);
+/** A proxy that compresses what it passes on makes the tag a weak one. */
+function revisionOf(response) {
+  const tag = response.headers.get("etag");
+  const [, revision] = /^(?:W\/)?"(\d+)"$/.exec(tag ?? "") ?? [];
+  if (revision === undefined) throw strange(tag === null ? "no ETag" : `ETag: ${tag}`);
+  return Number(revision);
+}
 
 /** `revision` 0 = only if there is no such key. */
 function condition(revision) {
@@ -100,7 +106,8 @@ export class Keys {
     try {
       return revisionOf((await this.#http.call("HEAD", pathOf(key), { signal })).response);
     } catch (error) {
-      if (error.status === 404) return 0;
+      // This answer has no body: its type tells the server's from a proxy's.
+      if (error.status === 404 && error.problem.contentType?.startsWith("application/problem+json")) return 0;
       if (error.status !== 403) throw error;
       const detail = "the key is read first, as no revision was given: that needs the right to read it";
       throw new HubbubError({ ...error.problem, detail });
@@ -132,7 +139,7 @@ export class Keys {
 
   async #deleteIf(key, { revision, signal }) {
     try {
-      await this.#http.call("DELETE", pathOf(key), { headers: condition(revision), signal });
+      await this.#http.done("DELETE", pathOf(key), { headers: condition(revision), signal });
       return true;
     } catch (error) {
       if (error.code === "unknown_key" && error.isOpen) return true;
@@ -144,7 +151,7 @@ export class Keys {
   /** A page of keys in order. Its `revision` is where to watch from. */
   async list({ prefix, after, limit, signal } = {}) {
     const path = `/v1/kv${query({ prefix: encodedOf(prefix), after: encodedOf(after), limit })}`;
-    const page = await this.#http.json("GET", path, undefined, { signal });
+    const page = await this.#http.json("keys", "GET", path, undefined, { signal });
     const keys = page.keys.map((entry) => ({ ...entry, key: keyOf(entry.key) }));
     return { ...page, keys, next: page.next === null ? null : keyOf(page.next) };
   }

@@ -9,11 +9,12 @@ const CODES = new Map([
 /** Whether a status alone says that the same may succeed later. */
 const isRetryable = (status) => status === 408 || status === 429 || (status >= 500 && status !== 501);
 
-/** The problem that a refusal with this status and body is. */
-export function problemOf(status, text) {
+/** The problem that a refusal with this status and body is, with the type of a body that is not the server's, or is none. */
+export function problemOf(status, text, contentType = "") {
   const detail = text.slice(0, 200) || `the server answered ${status}`;
   const base = { code: CODES.get(status) ?? "unexpected", detail, retryable: isRetryable(status) };
   let problem;
   try { problem = JSON.parse(text); } catch { /* a proxy's words */ }
-  return typeof problem?.code === "string" ? { ...base, detail: undefined, ...problem, status } : { ...base, status };
+  if (typeof problem?.code === "string") return { ...base, detail: undefined, ...problem, status };
+  return { ...base, status, contentType };
 }

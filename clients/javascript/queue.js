@@ -1,6 +1,6 @@
 /** Queues: sending, taking on lease, and working through them. */
 
-import { pauseOf, sleep } from "./http.js";
+import { pauseOf, sleep, withJson } from "./http.js";
 import { makeId } from "./hubbub.js";
 
 /** Longest time the server waits for a message, in ms. */
@@ -21,21 +21,21 @@ export class Queue {
   }
 
   /** Creates the queue, or changes the settings that are named. */
-  create(settings = {}) { return this.#http.json("PUT", this.#path, settings); }
+  create(settings = {}) { return this.#http.json("messages", "PUT", this.#path, settings); }
 
   /** Settings and counts. */
-  state() { return this.#http.json("GET", this.#path); }
+  state() { return this.#http.json("messages", "GET", this.#path); }
 
   /** Resolves with the receipt once the message is on disk. Repeated with the same id until then: it is stored once. */
   send(message, { messageId = makeId(), sender = this.#user, signal, ...options } = {}) {
     const body = { sender, message, messageId, ...options };
-    return this.#http.json("POST", `${this.#path}/messages`, body, { signal });
+    return this.#http.json("id", "POST", `${this.#path}/messages`, body, { signal });
   }
 
   /** Takes up to `max` messages on lease, and waits up to `waitMs` for the first. */
   async take({ max = 1, leaseMs, waitMs = 0, receiver = this.#user, order, signal } = {}) {
     const body = { receiver, max, leaseMs, waitMs, order };
-    const { messages } = await this.#http.json("POST", `${this.#path}/lease`, body, { waitMs, signal });
+    const { messages } = await this.#http.json("messages", "POST", `${this.#path}/lease`, body, { waitMs, signal });
     return messages.map((message) => new Delivery(message, this.#http, this.#path));
   }
 
@@ -90,20 +90,22 @@ export class Delivery {
     this.#path = `${path}/messages/${encodeURIComponent(message.id)}`;
   }
 
-  #changeLease(how, body) { return this.#http.json("POST", `${this.#path}/${how}`, { receipt: this.receipt, ...body }); }
+  #changeLease(member, how, body) {
+    return this.#http.json(member, "POST", `${this.#path}/${how}`, { receipt: this.receipt, ...body });
+  }
 
   /**
    * Done: the message is gone. Rejects with `stale_receipt` if the lease had ended; with `isOpen` that may be this call's
    * own doing.
    */
-  async ack() { await this.#changeLease("ack"); }
+  ack() { return this.#http.done("POST", `${this.#path}/ack`, withJson({ receipt: this.receipt })); }
 
   /** Gives the message back. */
-  nack({ delayMs } = {}) { return this.#changeLease("nack", { delayMs }); }
+  nack({ delayMs } = {}) { return this.#changeLease("id", "nack", { delayMs }); }
 
   /** The lease ends `leaseMs` from now. */
   async extend(leaseMs) {
-    const { leasedUntil } = await this.#changeLease("extend", { leaseMs });
+    const { leasedUntil } = await this.#changeLease("leasedUntil", "extend", { leaseMs });
     this.leasedUntil = leasedUntil;
   }
 }

@@ -31,7 +31,7 @@ export class Room {
 
   /** A page of history, newest last. */
   history(options = {}) {
-    return this.#http.json("GET", `/v1/rooms/${encodeURIComponent(this.name)}/messages${query(options)}`);
+    return this.#http.json("messages", "GET", `/v1/rooms/${encodeURIComponent(this.name)}/messages${query(options)}`);
   }
 }
 

@@ -98,7 +98,7 @@ test("dashboard_shows_load", async (test) => {
   const page = await open(test, server);
   await isLive(page);
   await until(page, "nothing comes in yet", async () => await shown(page, "Messages", "in") === 0);
-  await follow(test, server, "mira", "1");
+  await follow(test, server, "mira", "bench-1");
   const end = load(test, server, "-c", "16", "--rooms", "3", "--users", "40");
   for (const [panel, label] of [
     ["Messages", "in"], ["Messages", "out"], ["Acknowledged after", "p50"], ["Acknowledged after", "p99"], ["Batch size", "operations"],

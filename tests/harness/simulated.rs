@@ -5,16 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Store, Timestamp};
 use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::Listeners;
-use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
-use hubbub_pipeline::hub::OutboxLimits;
-use hubbub_pipeline::kv::CacheLimits;
+use hubbub_gateway::{ENCODE, Gateway, server};
 use hubbub_pipeline::log::LogOptions;
-use hubbub_pipeline::metrics::{ProcessFigures, Program};
-use hubbub_pipeline::{DirectLog, Hub, Keys, Log, Members, Metrics};
+use hubbub_pipeline::{Hub, Log, Metrics, Pipeline, PipelineOptions};
 use hubbub_store::embedded::disk::Disk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
 use serde_json::Value;
@@ -60,46 +56,11 @@ impl Simulated {
         let store: Arc<dyn Store> = Arc::new(Embedded::in_line(engine));
         let metrics = Arc::new(Metrics::default());
         let hub = Arc::new(Hub::new(ENCODE, 1 << 20, clock.clone(), metrics.clone()));
-        let members =
-            Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), Duration::from_secs(10)));
-        let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 1_000 };
-        let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
-        let log = DirectLog::start(
-            log,
-            store.clone(),
-            hub.clone(),
-            members.clone(),
-            keys.clone(),
-            clock.clone(),
-            metrics.clone(),
-        );
         let auth = Auth::open(None, None, store.clone(), clock.clone()).await.unwrap();
-        let gateway = Gateway {
-            name: "simulated".to_owned(),
-            auth: Arc::new(auth),
-            log: Arc::new(Log::direct(Arc::new(log.unwrap()))),
-            store,
-            hub,
-            members,
-            keys,
-            unfinished: hubbub_gateway::Unfinished::new(usize::MAX, metrics.clone()),
-            unread: hubbub_gateway::Unread::new(usize::MAX, metrics.clone()),
-            metrics,
-            program: Program { version: "", revision: "", figures: ProcessFigures::default },
-            limits: Limits::default(),
-            outbox: OutboxLimits::default(),
-            server: ServerLimits::default(),
-            rates: hubbub_gateway::Rates::default(),
-            tls: None,
-            allowed_origins: Vec::new(),
-            checks_hosts: false,
-            compat: None,
-            serves_clients: true,
-            statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
-            clock,
-            random,
-            documents: hubbub_gateway::Documents::default(),
-        };
+        let options = PipelineOptions { log, ..PipelineOptions::default() };
+        let pipeline = Pipeline::start(options, store, hub, clock, random, metrics).unwrap();
+        let log = Log::direct(pipeline.direct.clone());
+        let gateway = Gateway::new(pipeline, log, auth);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();

@@ -2,12 +2,17 @@
 
 import { make, setText } from "../app/dom.js";
 import { clock } from "../app/format.js";
-import { brief, format } from "./units.js";
+import { pieces } from "./lines.js";
+import { brief, format, LEAST_SCALE, STEPS } from "./units.js";
 
 /* global uPlot */
 
 const HEIGHT = 150;
 const SECONDS = { recent: 300, hour: 3_600 };
+/** Between two rows, as they come from the server. */
+const ROW_SECONDS = { recent: 1, hour: 10 };
+/** Between two times on the axis: those of which the axis has room. */
+const TIME_STEPS = [60, 120, 300, 600, 900, 1_800, 3_600];
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 /** All charts show the same moment. */
 const SYNC = "dashboard";
@@ -91,14 +96,26 @@ export class Chart {
       scales: {
         x: { time: true, range: () => this.#span() },
         // From nothing, so that a line that wavers a little does not look like a mountain.
-        y: { range: (_, least, most) => (least === null ? [0, 1] : [Math.min(0, least * 1.1), Math.max(most * 1.1, this.#unit === "share" ? 1 : 1e-6)]) },
+        y: { range: (_, least, most) => [Math.min(0, least * 1.1), Math.max(most * 1.1, LEAST_SCALE[this.#unit])] },
       },
       axes: [
-        { ...axis, space: 60, size: 24, values: (_, times) => times.map((time) => clock(new Date(time * 1_000))) },
-        { ...axis, size: 62, space: 34, values: (_, values) => values.map((value) => brief(this.#unit, value)) },
+        { ...axis, space: 60, size: 24, incrs: TIME_STEPS, values: (_, times) => times.map((time) => clock(new Date(time * 1_000))) },
+        { ...axis, size: 62, space: 34, ...(STEPS[this.#unit] && { incrs: STEPS[this.#unit] }), values: (_, values) => values.map((value) => brief(this.#unit, value)) },
       ],
-      series: [{}, ...this.#names.map((_, index) => ({ stroke: () => colour(`c${index}`), width: 1.6, points: { show: false }, spanGaps: true }))],
+      series: [{}, ...this.#names.map((_, index) => this.#line(() => colour(`c${index}`)))],
       hooks: { setCursor: [(plot) => this.#show(plot.cursor.idx)] },
+    };
+  }
+
+  /** A series that is broken where there is nothing; a figure alone is a point. */
+  #line(stroke) {
+    const found = (plot, series) => pieces(plot.data[0], plot.data[series], ROW_SECONDS[this.#range]);
+    const at = (plot, row) => plot.valToPos(plot.data[0][row], "x", true);
+    const between = (plot, all) => all.slice(1).map(([first], index) => [at(plot, all[index][1]), at(plot, first)]);
+    const alone = (all) => all.filter(([first, last]) => first === last).map(([row]) => row);
+    return {
+      stroke, width: 1.6, gaps: (plot, series) => between(plot, found(plot, series)),
+      points: { show: false, size: 3, fill: stroke, filter: (plot, series) => alone(found(plot, series)) },
     };
   }
 

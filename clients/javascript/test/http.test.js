@@ -69,9 +69,10 @@ test("a condition that fails after an attempt without an answer says nothing", a
   const seen = [200, undefined, { etag: '"4"' }];
   const proxy = await answering(test, [[502], failed]);
   await assert.rejects(new Client(proxy.url, OPTIONS).keys.put("k", "v", { revision: 3 }), { code: "unconfirmed" });
-  const gone = await answering(test, [seen, null, [404, { code: "unknown_key" }]]);
+  const unknown = [404, { code: "unknown_key" }, { "content-type": "application/problem+json" }];
+  const gone = await answering(test, [seen, null, unknown]);
   assert.equal(await new Client(gone.url, OPTIONS).keys.delete("k"), true);
-  const never = await answering(test, [seen, [404, { code: "unknown_key" }]]);
+  const never = await answering(test, [seen, unknown]);
   assert.equal(await new Client(never.url, OPTIONS).keys.delete("k"), false);
 });
 
@@ -123,6 +124,49 @@ test("a proxy's words are no problem of the server's", async (test) => {
     const { url } = await answering(test, [[429, body]]);
     const taking = new Client(url, { ...OPTIONS, patience: 0 }).queue("q").take();
     await assert.rejects(taking, { code: "too_many_requests", retryable: true, message: JSON.stringify(body) });
+  }
+});
+
+/** How these calls end. */
+async function codesOf(...calls) {
+  return (await Promise.allSettled(calls)).map(({ reason }) => reason?.code);
+}
+
+test("only the server says that there is no such key", async (test) => {
+  const ours = await answering(test, [[404, undefined, { "content-type": "application/problem+json" }]]);
+  assert.equal(await new Client(ours.url, OPTIONS).keys.delete("k"), false);
+  for (const headers of [{}, { "content-type": "text/html" }]) {
+    const { url, requests } = await answering(test, [[404, undefined, headers]]);
+    const { keys } = new Client(url, OPTIONS);
+    const codes = await codesOf(keys.delete("k"), keys.put("k", "v"), keys.get("k"));
+    assert.deepEqual([codes, requests.length], [Array(3).fill("not_found"), 3]);
+  }
+});
+
+test("a success without the tag of a key is not the server's", async (test) => {
+  for (const headers of [{}, { etag: '"57-gzip"' }, { etag: '"a"' }]) {
+    const { url, requests } = await answering(test, [[200, undefined, headers]]);
+    const { keys } = new Client(url, OPTIONS);
+    const codes = await codesOf(keys.get("k"), keys.put("k", "v"), keys.put("k", "v", { revision: 3 }), keys.delete("k"));
+    assert.deepEqual([codes, requests.length], [Array(4).fill("protocol"), 4]);
+  }
+  const { url, requests } = await answering(test, [[200, "v", { etag: 'W/"57"' }], [200, undefined, { etag: 'W/"57"' }], [204]]);
+  const { keys } = new Client(url, OPTIONS);
+  assert.deepEqual([(await keys.get("k")).revision, await keys.delete("k"), requests[2].headers["if-match"]], [57, true, '"57"']);
+});
+
+test("a success that is not what the server answers is none", async (test) => {
+  const taken = { messages: [{ id: "1", message: "job", receipt: "r" }] };
+  for (const page of [undefined, "<html>", null, { status: "ok" }]) {
+    const { url, requests } = await answering(test, [[200, taken], [200, page]]);
+    const client = new Client(url, OPTIONS);
+    const queue = client.queue("q");
+    const [delivery] = await queue.take();
+    const codes = await codesOf(
+      queue.create(), queue.state(), queue.send("text"), queue.take(), delivery.ack(), delivery.nack(), delivery.extend(),
+      client.keys.list(), client.keys.delete("k", { revision: 3 }), client.room("r").history(),
+    );
+    assert.deepEqual([codes, requests.length], [Array(10).fill("protocol"), 11]);
   }
 });
 

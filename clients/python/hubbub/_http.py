@@ -33,8 +33,20 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
 
-    def json(self) -> Any:
-        return json.loads(self.body) if self.body else None
+    def json(self, member: str) -> Any:
+        """The JSON, which has this member."""
+        try:
+            found = json.loads(self.body)
+        except ValueError as error:
+            raise strange(str(error)) from None
+        if not isinstance(found, dict) or member not in found:
+            raise strange(f"no {member}")
+        return found
+
+
+def strange(why: str) -> HubbubError:
+    """An answer that is not the server's, whatever its status: a proxy's page, for instance."""
+    return HubbubError({"code": "protocol", "detail": f"the server's answer is not what is expected: {why}"})
 
 
 def retry_after_of(status: int, headers: Mapping[str, str]) -> float:
@@ -46,13 +58,14 @@ def retry_after_of(status: int, headers: Mapping[str, str]) -> float:
 
 
 def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubError:
-    """The error of a refusal, also of a proxy's."""
+    """The error of a refusal, also of a proxy's: with the type of a body that is not the server's, or is none."""
     try:
         problem = json.loads(body)
     except ValueError:
         problem = None
     if not isinstance(problem, dict) or not isinstance(problem.get("code"), str):
-        problem = {"detail": body[:200].decode("utf-8", "replace") or f"the server answered {status}"}
+        detail = body[:200].decode("utf-8", "replace") or f"the server answered {status}"
+        problem = {"detail": detail, "contentType": headers.get("content-type", "")}
     is_retryable = status in (408, 429) or (status >= 500 and status != 501)
     base = {"code": CODES.get(status, "unexpected"), "retryable": is_retryable}
     return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after_of(status, headers)})
@@ -196,10 +209,25 @@ class Http:
             await self.sleep(pause)
             attempt += 1
 
-    async def json(self, method: str, path: str, value: Mapping[str, Any] | None = None, wait: float = 0.0) -> Any:
-        """A request with JSON, without members that are `None`, and the JSON of its answer."""
+    async def json(
+        self, member: str, method: str, path: str, value: Mapping[str, Any] | None = None, wait: float = 0.0
+    ) -> Any:
+        """A request with JSON, without members that are `None`, and the JSON of its answer, which has this member."""
         if value is None:
-            return (await self.call(method, path, wait=wait)).json()
-        given = {name: member for name, member in value.items() if member is not None}
-        headers = {"Content-Type": "application/json"}
-        return (await self.call(method, path, json.dumps(given).encode(), headers, wait)).json()
+            return (await self.call(method, path, wait=wait)).json(member)
+        return (await self.call(method, path, *_with_json(value), wait)).json(member)
+
+    async def done(
+        self, method: str, path: str, value: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """A request whose success has nothing to say, and the status for that."""
+        body, headers = (None, headers) if value is None else _with_json(value)
+        answer = await self.call(method, path, body, headers)
+        if answer.status != 204:
+            raise strange(f"status {answer.status}")
+
+
+def _with_json(value: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
+    given = {name: member for name, member in value.items() if member is not None}
+    return json.dumps(given).encode(), {"Content-Type": "application/json"}

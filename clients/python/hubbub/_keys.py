@@ -15,7 +15,7 @@ import aiohttp
 from yarl import URL
 
 from ._errors import HubbubError, unreachable
-from ._http import Http, problem_of
+from ._http import Http, problem_of, strange
 from ._types import Position, Reset
 
 T = TypeVar("T")
@@ -86,7 +86,12 @@ def _condition(revision: int | None) -> dict[str, str]:
 
 
 def _revision(headers: Any) -> int:
-    return int(headers.get("etag", "0").strip('"'))
+    """A proxy that compresses what it passes on makes the tag a weak one."""
+    tag: str | None = headers.get("etag")
+    found = re.fullmatch(r'(?:W/)?"([0-9]+)"', tag or "")
+    if not found:
+        raise strange("no ETag" if tag is None else f"ETag: {tag}")
+    return int(found[1])
 
 
 def _open_if_repeated(error: HubbubError) -> HubbubError:
@@ -156,7 +161,8 @@ class Keys:
         try:
             return _revision((await self._http.call("HEAD", _path(key))).headers)
         except HubbubError as error:
-            if error.status == 404:
+            # This answer has no body: its type tells the server's from a proxy's.
+            if error.status == 404 and str(error.problem.get("contentType")).startswith("application/problem+json"):
                 return 0
             if error.status != 403:
                 raise
@@ -190,7 +196,7 @@ class Keys:
 
     async def _delete_if(self, key: str, revision: int) -> bool:
         try:
-            await self._http.call("DELETE", _path(key), None, _condition(revision))
+            await self._http.done("DELETE", _path(key), headers=_condition(revision))
         except HubbubError as error:
             if error.code != "unknown_key":
                 raise _open_if_repeated(error) from None
@@ -204,7 +210,7 @@ class Keys:
         """A page of keys in order. Its `revision` is where to watch from."""
         given = {"prefix": prefix and _encoded(prefix), "after": after and _encoded(after), "limit": limit}
         query = urlencode({name: value for name, value in given.items() if value is not None})
-        page: dict[str, Any] = await self._http.json("GET", f"/v1/kv?{query}")
+        page: dict[str, Any] = await self._http.json("keys", "GET", f"/v1/kv?{query}")
         page["keys"] = [{**entry, "key": _text(entry["key"])} for entry in page["keys"]]
         page["next"] = page["next"] and _text(page["next"])
         return page

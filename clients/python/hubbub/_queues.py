@@ -36,12 +36,12 @@ class Queue:
 
     async def create(self, **settings: Any) -> dict[str, Any]:
         """Creates the queue, or changes the settings that are named, as in docs/api.md: `leaseMs`, `maxDeliveries`, …"""
-        made: dict[str, Any] = await self._http.json("PUT", self._path, settings)
+        made: dict[str, Any] = await self._http.json("messages", "PUT", self._path, settings)
         return made
 
     async def state(self) -> dict[str, Any]:
         """Settings and counts."""
-        state: dict[str, Any] = await self._http.json("GET", self._path)
+        state: dict[str, Any] = await self._http.json("messages", "GET", self._path)
         return state
 
     async def send(
@@ -55,7 +55,7 @@ class Queue:
             "receiver": receiver, "audience": audience, "delayMs": delay_ms, "deliverAt": deliver_at,
             "groupId": group_id, "ttlMs": ttl_ms,
         }
-        receipt = await self._http.json("POST", f"{self._path}/messages", body)
+        receipt = await self._http.json("id", "POST", f"{self._path}/messages", body)
         return QueueReceipt(receipt["id"], receipt["copies"], receipt["sentAt"], receipt["duplicate"])
 
     async def take(
@@ -66,7 +66,7 @@ class Queue:
         body = {
             "max": max, "leaseMs": lease_ms, "waitMs": wait_ms, "receiver": receiver or self._http.user, "order": order,
         }
-        taken = await self._http.json("POST", f"{self._path}/lease", body, wait=wait_ms / 1_000)
+        taken = await self._http.json("messages", "POST", f"{self._path}/lease", body, wait=wait_ms / 1_000)
         return [Delivery(message, self._http, self._path) for message in taken["messages"]]
 
     async def poll(
@@ -109,23 +109,23 @@ class Delivery:
         self._http = http
         self._path = f"{path}/messages/{quote(self.id, safe='')}"
 
-    async def _change_lease(self, how: str, **members: Any) -> Any:
-        return await self._http.json("POST", f"{self._path}/{how}", {"receipt": self.receipt, **members})
+    async def _change_lease(self, member: str, how: str, **members: Any) -> Any:
+        return await self._http.json(member, "POST", f"{self._path}/{how}", {"receipt": self.receipt, **members})
 
     async def ack(self) -> None:
         """Done: the message is gone.
 
         Raises `stale_receipt` if the lease had ended; with `is_open` that may be this call's own doing.
         """
-        await self._change_lease("ack")
+        await self._http.done("POST", f"{self._path}/ack", {"receipt": self.receipt})
 
     async def nack(self, *, delay_ms: int | None = None) -> None:
         """Gives the message back."""
-        await self._change_lease("nack", delayMs=delay_ms)
+        await self._change_lease("id", "nack", delayMs=delay_ms)
 
     async def extend(self, lease_ms: int | None = None) -> None:
         """The lease ends `lease_ms` from now."""
-        self.leased_until = (await self._change_lease("extend", leaseMs=lease_ms))["leasedUntil"]
+        self.leased_until = (await self._change_lease("leasedUntil", "extend", leaseMs=lease_ms))["leasedUntil"]
 
 
 async def _extend(delivery: Delivery, lease_ms: int) -> None:

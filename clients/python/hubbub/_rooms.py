@@ -52,7 +52,8 @@ class Room:
     async def history(self, **parameters: Any) -> dict[str, Any]:
         """A page of history, newest last: `after`, `before`, `limit`, `epoch`."""
         query = urlencode({name: value for name, value in parameters.items() if value is not None})
-        page: dict[str, Any] = await self._http.json("GET", f"/v1/rooms/{quote(self.name, safe='')}/messages?{query}")
+        path = f"/v1/rooms/{quote(self.name, safe='')}/messages?{query}"
+        page: dict[str, Any] = await self._http.json("messages", "GET", path)
         page["messages"] = [Message.of(message) for message in page["messages"]]
         return page
 

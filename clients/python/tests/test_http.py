@@ -63,7 +63,7 @@ class Requests(Scripted):
                 await (await self.client(url)).keys.put("k", "v", revision=3)
             self.assertEqual(raised.exception.code, code)
             self.assertEqual(requests[-1][0].headers["If-Match"], '"3"')
-        gone = (404, {"code": "unknown_key"}, {})
+        gone = (404, {"code": "unknown_key"}, {"content-type": "application/problem+json"})
         seen = (200, None, {"etag": '"4"'})
         for answers, was_there in (((seen, gone, gone), False), ((seen, None, gone), True)):
             url, _ = await self.answering(*answers)

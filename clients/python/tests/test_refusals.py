@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 from unittest.mock import patch
 
@@ -51,6 +52,53 @@ class ByStatus(Scripted):
             await (await self.client(url, IMPATIENT)).queue("q").poll(lambda _: None, on_error=errors.append)
         self.assertEqual(raised.exception.code, "forbidden")
         self.assertEqual([getattr(error, "status") for error in errors], [503])
+
+
+class Strange(Scripted):
+    """Answers of somebody between the client and the server."""
+
+    async def is_refused(self, work: Awaitable[object], code: str) -> None:
+        with self.assertRaises(HubbubError) as raised:
+            await work
+        self.assertEqual((raised.exception.code, raised.exception.retryable), (code, False))
+
+    async def test_only_the_server_says_that_there_is_no_such_key(self) -> None:
+        url, _ = await self.answering((404, None, {"content-type": "application/problem+json"}))
+        self.assertIs(await (await self.client(url)).keys.delete("k"), False)
+        url, requests = await self.answering((404, None, {"content-type": "text/html"}))
+        keys = (await self.client(url)).keys
+        for work in (keys.delete("k"), keys.put("k", "v"), keys.get("k")):
+            await self.is_refused(work, "not_found")
+        self.assertEqual(len(requests), 3)
+
+    async def test_a_success_without_the_tag_of_a_key_is_not_the_servers(self) -> None:
+        for headers in ({}, {"etag": '"57-gzip"'}, {"etag": '"a"'}):
+            url, requests = await self.answering((200, None, headers))
+            keys = (await self.client(url)).keys
+            for work in (keys.get("k"), keys.put("k", "v"), keys.put("k", "v", revision=3), keys.delete("k")):
+                await self.is_refused(work, "protocol")
+            self.assertEqual(len(requests), 4)
+        weak = {"etag": 'W/"57"'}
+        url, requests = await self.answering((200, "v", weak), (200, None, weak), (204, None, {}))
+        keys = (await self.client(url)).keys
+        found = await keys.get("k")
+        self.assertEqual((found and found.revision, await keys.delete("k")), (57, True))
+        self.assertEqual(requests[2][0].headers["If-Match"], '"57"')
+
+    async def test_a_success_that_is_not_what_the_server_answers_is_none(self) -> None:
+        message = {"id": "7", "message": "job", "sentAt": "t", "deliveries": 1, "receipt": "r", "leasedUntil": "t"}
+        for page in (None, "<html>", "null", {"status": "ok"}):
+            url, requests = await self.answering((200, {"messages": [message]}, {}), (200, page, {}))
+            client = await self.client(url)
+            queue = client.queue("q")
+            [delivery] = await queue.take()
+            works: tuple[Awaitable[object], ...] = (
+                queue.create(), queue.state(), queue.send("text"), queue.take(), delivery.ack(), delivery.nack(),
+                delivery.extend(), client.keys.list(), client.keys.delete("k", revision=3), client.room("r").history(),
+            )
+            for work in works:
+                await self.is_refused(work, "protocol")
+            self.assertEqual(len(requests), 1 + len(works))
 
 
 class Never(Scripted):

@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 /// A refusal by the server, or a failure to reach it. Decide by [`Problem::code`]; the codes are in `docs/api.md`.
 ///
-/// Codes of this crate: `unreachable` (no connection, or no answer), `closed`, `queue_full`, `protocol`, `unexpected`
-/// (an answer that is not of a Hubbub server, and whose status says no more) and, of what cannot be sent at all, `invalid`.
+/// Codes of this crate: `unreachable` (no connection, or no answer), `closed`, `queue_full`, `protocol` (a success that is
+/// not what a Hubbub server answers), `unexpected` (a refusal that is not of one, and whose status says no more) and, of
+/// what cannot be sent at all, `invalid`.
 #[derive(Debug, Clone)]
 pub struct Error(Box<Problem>);
 
@@ -94,6 +95,11 @@ impl Error {
     pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Problem { code: UNREACHABLE.to_owned(), detail, retryable: true, ..Problem::default() }.into()
+    }
+
+    /// An answer that is not the server's, whatever its status: a proxy's page, for instance.
+    pub(crate) fn strange(why: impl fmt::Display) -> Self {
+        Self::new("protocol", format!("the server's answer is not what is expected: {why}"))
     }
 
     pub(crate) fn closed() -> Self {

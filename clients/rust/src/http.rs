@@ -1,5 +1,7 @@
 //! Requests over kept-alive HTTP/1.1 connections, repeated until there is a final answer.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -98,11 +100,14 @@ impl Answer {
         }
     }
 
-    /// The body's value.
-    pub(crate) fn value<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        serde_json::from_slice(&self.body).map_err(|error| {
-            Error::new("protocol", format!("the server's answer is not what is expected: {error}"))
-        })
+    /// The body's value, which has this member.
+    pub(crate) fn value<T: DeserializeOwned>(&self, member: &str) -> Result<T, Error> {
+        let members: HashMap<Cow<str>, IgnoredAny> =
+            serde_json::from_slice(&self.body).map_err(Error::strange)?;
+        if !members.contains_key(member) {
+            return Err(Error::strange(format!("no {member}")));
+        }
+        serde_json::from_slice(&self.body).map_err(Error::strange)
     }
 }
 
@@ -332,16 +337,25 @@ impl Http {
         }
     }
 
-    /// Calls with a value, and reads one.
+    /// Repeats a request whose success has nothing to say, and the status for that.
+    pub(crate) async fn done(&self, request: &Request) -> Result<(), Error> {
+        match self.call(request).await?.status {
+            StatusCode::NO_CONTENT => Ok(()),
+            status => Err(Error::strange(format!("status {status}"))),
+        }
+    }
+
+    /// Calls with a value, and reads one that has this member.
     pub(crate) async fn json<T: DeserializeOwned>(
         &self,
+        member: &str,
         method: Method,
         path: &str,
         value: &impl Serialize,
         wait: Duration,
     ) -> Result<T, Error> {
         let body = serde_json::to_vec(value).map_err(|error| Error::new("invalid", error.to_string()))?;
-        self.call(&Request::new(method, path).json(body).wait(wait)).await?.value()
+        self.call(&Request::new(method, path).json(body).wait(wait)).await?.value(member)
     }
 }
 
@@ -355,7 +369,7 @@ async fn whole(response: Response<Incoming>) -> Result<Answer, Error> {
     let (parts, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-        true => Error::new("protocol", format!("the answer has more than {ANSWER_BYTES_MAX} bytes")),
+        true => Error::strange(format!("more than {ANSWER_BYTES_MAX} bytes")),
         false => Error::unreachable(format!("the answer was cut off: {error}")),
     });
     Ok(Answer { status: parts.status, headers: parts.headers, body: body?.to_bytes() })

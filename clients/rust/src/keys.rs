@@ -103,9 +103,19 @@ fn path_of(key: &[u8]) -> Result<String, Error> {
     Ok(format!("/kv/{}", segments.join("/")))
 }
 
-fn revision_of(headers: &HeaderMap) -> u64 {
-    let tag = headers.get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
-    tag.trim_matches('"').parse().unwrap_or(0)
+fn revision_of(headers: &HeaderMap) -> Result<u64, Error> {
+    let tag = headers.get(ETAG).ok_or_else(|| Error::strange("no ETag"))?;
+    let text = tag.to_str().unwrap_or_default();
+    // A proxy that compresses what it passes on makes the tag a weak one.
+    let text = text.strip_prefix("W/").unwrap_or(text);
+    let number = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    number.and_then(|number| number.parse().ok()).ok_or_else(|| Error::strange(format!("ETag: {tag:?}")))
+}
+
+/// Whether an answer to `HEAD` says that there is no such key. It has no body: its type tells the server's from a proxy's.
+fn is_absence(error: &Error) -> bool {
+    let is_ours = |kind: &String| kind.starts_with("application/problem+json");
+    error.status == StatusCode::NOT_FOUND.as_u16() && error.content_type.as_ref().is_some_and(is_ours)
 }
 
 fn with_condition(request: Request, revision: u64) -> Request {
@@ -138,7 +148,7 @@ impl Keys {
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>, Error> {
         match self.http.call(&Request::new(Method::GET, path_of(key.as_ref())?)).await {
             Ok(Answer { headers, body, .. }) => {
-                Ok(Some(KeyValue { value: body, revision: revision_of(&headers) }))
+                Ok(Some(KeyValue { value: body, revision: revision_of(&headers)? }))
             }
             Err(error) if error.is("unknown_key") => Ok(None),
             Err(error) => Err(error),
@@ -193,14 +203,14 @@ impl Keys {
             request = request.header(HeaderName::from_static("hubbub-ttl"), ttl.as_secs_f64().to_string());
         }
         let stored = self.http.call(&request).await.map_err(open_if_repeated)?;
-        Ok(revision_of(&stored.headers))
+        revision_of(&stored.headers)
     }
 
     /// 0 if there is no such key.
     async fn revision(&self, key: &[u8]) -> Result<u64, Error> {
         match self.http.call(&Request::new(Method::HEAD, path_of(key)?)).await {
-            Ok(answer) => Ok(revision_of(&answer.headers)),
-            Err(error) if error.status == StatusCode::NOT_FOUND.as_u16() => Ok(0),
+            Ok(answer) => revision_of(&answer.headers),
+            Err(error) if is_absence(&error) => Ok(0),
             Err(error) if error.status == StatusCode::FORBIDDEN.as_u16() => Err(error.with(|problem| {
                 let why = "the key is read first, as no revision was given: that needs the right to read it";
                 why.clone_into(&mut problem.detail);
@@ -244,8 +254,8 @@ impl Keys {
 
     async fn delete_if(&self, key: &[u8], revision: u64) -> Result<bool, Error> {
         let request = with_condition(Request::new(Method::DELETE, path_of(key)?), revision);
-        match self.http.call(&request).await {
-            Ok(_) => Ok(true),
+        match self.http.done(&request).await {
+            Ok(()) => Ok(true),
             Err(error) if error.is("unknown_key") && error.is_open => Ok(true),
             Err(error) if error.is("unknown_key") => {
                 Err(error.with(|problem| problem.code = "condition_failed".to_owned()))
@@ -271,7 +281,7 @@ impl Keys {
             ("after", after),
             ("limit", limit.map(|limit| limit.to_string())),
         ];
-        self.http.call(&Request::new(Method::GET, with_query("/v1/kv", pairs))).await?.value()
+        self.http.call(&Request::new(Method::GET, with_query("/v1/kv", pairs))).await?.value("keys")
     }
 
     /// Follows changes of keys with this prefix, behind a revision or from now on.

@@ -168,7 +168,8 @@ impl Queue {
     /// # Errors
     /// The server's refusal, `unreachable`; so for all methods.
     pub async fn create(&self, settings: &QueueSettings) -> Result<(), Error> {
-        self.http.json::<IgnoredAny>(Method::PUT, &self.path, settings, Duration::ZERO).await.map(drop)
+        let (path, wait) = (&self.path, Duration::ZERO);
+        self.http.json::<IgnoredAny>("messages", Method::PUT, path, settings, wait).await.map(drop)
     }
 
     /// Counts of the queue.
@@ -176,7 +177,7 @@ impl Queue {
     /// # Errors
     /// The server's refusal, `unreachable`.
     pub async fn state(&self) -> Result<QueueState, Error> {
-        self.http.call(&Request::new(Method::GET, &self.path)).await?.value()
+        self.http.call(&Request::new(Method::GET, &self.path)).await?.value("messages")
     }
 
     /// Returns once the message is on disk. It is repeated with the same id until then: it is stored once.
@@ -187,7 +188,8 @@ impl Queue {
         options.message_id.get_or_insert_with(make_id);
         options.sender = options.sender.or_else(|| self.http.options.user.clone());
         let body = SendBody { message, options: &options };
-        self.http.json(Method::POST, &format!("{}/messages", self.path), &body, Duration::ZERO).await
+        let path = format!("{}/messages", self.path);
+        self.http.json("id", Method::POST, &path, &body, Duration::ZERO).await
     }
 
     /// Takes messages on lease.
@@ -204,7 +206,8 @@ impl Queue {
             order: options.order.as_deref(),
         };
         let path = format!("{}/lease", self.path);
-        let mut taken: TakenBody = self.http.json(Method::POST, &path, &body, options.wait).await?;
+        let mut taken: TakenBody =
+            self.http.json("messages", Method::POST, &path, &body, options.wait).await?;
         for delivery in &mut taken.messages {
             let path = format!("{}/messages/{}", self.path, escape(&delivery.id));
             delivery.at = Some((Arc::clone(&self.http), path));
@@ -289,7 +292,8 @@ impl Delivery {
     /// # Errors
     /// `stale_receipt` if the lease had ended; with `is_open` that may be this call's own doing.
     pub async fn ack(&self) -> Result<(), Error> {
-        self.change_lease("ack", None, None).await
+        let (http, request) = self.lease_change("ack", None, None)?;
+        http.done(&request).await
     }
 
     /// Gives the message back, for others to have after `delay`, or after the queue's own backoff.
@@ -297,7 +301,8 @@ impl Delivery {
     /// # Errors
     /// As [`Delivery::ack`].
     pub async fn nack(&self, delay: Option<Duration>) -> Result<(), Error> {
-        self.change_lease("nack", None, delay).await
+        let (http, request) = self.lease_change("nack", None, delay)?;
+        http.call(&request).await?.value::<IgnoredAny>("id").map(drop)
     }
 
     /// Lets the lease end so long from now.
@@ -305,19 +310,20 @@ impl Delivery {
     /// # Errors
     /// As [`Delivery::ack`].
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.change_lease("extend", Some(lease), None).await
+        let (http, request) = self.lease_change("extend", Some(lease), None)?;
+        http.call(&request).await?.value::<IgnoredAny>("leasedUntil").map(drop)
     }
 
-    async fn change_lease(
+    fn lease_change(
         &self,
         how: &str,
         lease: Option<Duration>,
         delay: Option<Duration>,
-    ) -> Result<(), Error> {
+    ) -> Result<(&Http, Request), Error> {
         let Some((http, path)) = &self.at else { return Err(Error::new("invalid", "it is of no queue")) };
         let body = LeaseChange { receipt: &self.receipt, lease_ms: lease.map(ms), delay_ms: delay.map(ms) };
         let body = serde_json::to_vec(&body).map_err(|error| Error::new("invalid", error.to_string()))?;
-        http.call(&Request::new(Method::POST, format!("{path}/{how}")).json(body)).await.map(drop)
+        Ok((http, Request::new(Method::POST, format!("{path}/{how}")).json(body)))
     }
 
     async fn work<E: From<Error>>(

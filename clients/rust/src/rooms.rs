@@ -245,7 +245,7 @@ impl Room {
             ("epoch", query.epoch),
         ];
         let request = Request::new(Method::GET, with_query(&path, pairs)).wait(Duration::ZERO);
-        self.client.request(&request).await?.value()
+        self.client.request(&request).await?.value("messages")
     }
 }
 

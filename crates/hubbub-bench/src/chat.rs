@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::agents::{Divided, Share, divided, split};
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
+use crate::made::Makes;
 use crate::options::{CONNECTIONS_MAX, Sending, Traffic, sizes};
 use crate::phase::RoomLoad;
 use crate::phases::{Pacing, Phases, Timetable};
@@ -63,6 +64,11 @@ impl Workload for ChatArgs {
     fn accepted_before(warmed: &Arc<Run>) -> u64 {
         let [_, accepted, ..] = warmed.counts.totals();
         accepted
+    }
+
+    fn makes(&self) -> Makes {
+        let connections = self.sending.connections.max(self.warmup_connections);
+        Makes::Rooms { prefix: self.traffic.room_prefix.clone(), count: self.rooms(connections) }
     }
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Run>> {

@@ -18,6 +18,7 @@ use crate::http::HttpArgs;
 use crate::kv::KvArgs;
 use crate::lab::delay;
 use crate::limits::{self, LimitsArgs};
+use crate::made::Made;
 use crate::model::{self, ModelArgs};
 use crate::options::{Common, duration};
 use crate::persist::PersistArgs;
@@ -129,7 +130,7 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Kv(args) => load(args),
         Command::Persist(args) => load(args),
         Command::Query(args) => {
-            let args = with_environment(args);
+            let args = of_the_user(args);
             show(&args.common, query::measure(&args))
         }
         Command::Run(args) => print(&wait_for(args.threads, scenario::measure(&args))?, args.json),
@@ -191,14 +192,16 @@ fn wait_for<T>(threads: usize, work: impl Future<Output = anyhow::Result<T>>) ->
     done
 }
 
-/// A run that the user asks for: what the environment says concerns no run within others.
-fn with_environment<W: clap::Args>(mut args: Loading<W>) -> Loading<W> {
+/// A run that the user asks for: what the environment says concerns no run within others, which leave to this one what is to be
+/// removed.
+fn of_the_user<W: clap::Args>(mut args: Loading<W>) -> Loading<W> {
     args.common.access = args.common.access.or_environment();
+    args.common.made = Made::in_servers_of(&args.common);
     args
 }
 
 fn load<W: Workload>(args: Loading<W>) -> anyhow::Result<ExitCode> {
-    let args = with_environment(args);
+    let args = of_the_user(args);
     show(&args.common, engine::measure(&args))
 }
 
@@ -206,11 +209,20 @@ fn show<F: Findings>(
     common: &Common,
     measuring: impl Future<Output = anyhow::Result<F>>,
 ) -> anyhow::Result<ExitCode> {
-    let found = wait_for(common.threads, measuring)?;
-    if let Some(dir) = &common.out {
-        found.write_files(dir)?;
-    }
-    print(&found, common.json)
+    let found = wait_for(common.threads, measuring);
+    let is_measured = found.is_ok();
+    let shown = found.and_then(|found| {
+        if let Some(dir) = &common.out {
+            found.write_files(dir)?;
+        }
+        print(&found, common.json)
+    });
+    // However it ended; whoever does not want to wait for this, either, stops it again.
+    let removed = wait_for(common.threads, async {
+        common.made.remove(is_measured).await;
+        Ok(())
+    });
+    shown.and_then(|code| removed.map(|()| code))
 }
 
 fn text(text: &str) -> anyhow::Result<ExitCode> {

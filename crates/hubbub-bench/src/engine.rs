@@ -16,8 +16,8 @@ use crate::agents::{Agents, Divided, Load};
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
-use crate::machine::CpuUse;
-use crate::main_phase::{EarlyEnd, MainPhase};
+use crate::made::Makes;
+use crate::main_phase::{EarlyEnd, MainPhase, ended_note};
 use crate::options::Common;
 use crate::others::OthersMeter;
 use crate::persist::persisted::Persisted;
@@ -67,6 +67,11 @@ pub(crate) trait Workload: Args + Serialize {
     /// Options that do not fit each other; those that its command line refuses are not asked here.
     fn check(&self) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    /// What is in the servers afterwards.
+    fn makes(&self) -> Makes {
+        Makes::Nothing
     }
 
     /// The load, in all of its phases.
@@ -191,6 +196,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         opened
             .context("no server can be measured; start one with hubbub serve, or name one with --server")?;
     }
+    common.made.announce(&setup.targets, common.shared, &own.makes()).await;
     let has_counts = own.has_server_counts() && !common.beside_others;
     let counts = async || if has_counts { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { MESSAGES } else { "operations" };
@@ -285,14 +291,6 @@ async fn settled(
     repeats: Duration,
 ) -> Option<Settled> {
     Settled::wait(&setup.targets, before?, accepted.iter().sum(), repeats).await
-}
-
-/// What is to be known where the processes of the servers were given, and not all were there from the beginning to the end.
-fn ended_note(common: &Common, cpu: &CpuUse) -> Option<String> {
-    let is_missing = !common.server_pid.is_empty() && cpu.server.is_none();
-    let said =
-        "a process of --server-pid is not there, or ended meanwhile: what the servers used is not known";
-    is_missing.then(|| said.to_owned())
 }
 
 /// Messages or operations that were done in the time that the processors are looked at, whenever they began, and their rate.

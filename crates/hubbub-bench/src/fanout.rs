@@ -16,6 +16,7 @@ use crate::feed::Feed;
 use crate::job::Shape;
 use crate::listener::{Audience, Listeners};
 use crate::live::Live;
+use crate::made::Makes;
 use crate::options::{Rules, TEXT_BYTES_MAX, arguments, duration, seconds, sizes};
 use crate::pace::supply;
 use crate::phase;
@@ -69,6 +70,8 @@ impl Workload for FanoutArgs {
         let run_id = crate::machine::seed();
         let room_prefix = format!("{}{:x}-", self.room_prefix, run_id & 0xff_ffff_ffff);
         let shape = Shape::new(run_id, 100_000, self.text_bytes, &room_prefix);
+        let makes = Makes::Rooms { prefix: room_prefix.clone(), count: 1 };
+        setup.common.made.announce(&setup.targets, setup.common.shared, &makes).await;
         let usual: Rules = arguments("rules", &[])?;
         let in_flight = saturate::<_, usize>(self.window).div_ceil(self.senders.max(1));
         let rules = Rules { in_flight, ..usual };

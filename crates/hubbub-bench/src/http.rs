@@ -11,6 +11,7 @@ use crate::agents::{Divided, Share, split};
 use crate::client::post::Post;
 use crate::engine::{Account, Setup, Workload};
 use crate::listener::Listeners;
+use crate::made::Makes;
 use crate::options::{Sending, Traffic};
 use crate::phase::RoomLoad;
 use crate::phases::{Pacing, Phases, Timetable};
@@ -65,6 +66,10 @@ impl Workload for HttpArgs {
             "--think: connections wait in a closed loop only: give --closed, too"
         );
         self.pacing.check(&self.phases)
+    }
+
+    fn makes(&self) -> Makes {
+        Makes::Rooms { prefix: self.traffic.room_prefix.clone(), count: self.traffic.rooms.max(1) }
     }
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {

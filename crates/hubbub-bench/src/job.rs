@@ -52,6 +52,9 @@ pub(crate) struct Shape {
     has_own_users: bool,
 }
 
+/// What stands before the number of a room, and of a key, where nothing else is said.
+pub(crate) const BENCH_PREFIX: &str = "bench-";
+
 /// How many different texts there are when their length is prescribed.
 /// Many, so that equal ones stand far apart in what the server compresses; but long ones take no more memory than this.
 const LONG_TEXTS: usize = 60_000;
@@ -93,7 +96,7 @@ impl Shape {
     /// Texts of exactly `text_bytes` bytes by the people of each room, with ids as long as a UUID is.
     pub(crate) fn of_residents(run: u64, users: u32, text_bytes: usize) -> Self {
         let mark = format!("{:08x}-{:04x}-7000-8000-", run >> 32, run & 0xffff);
-        let usual = Self::new(run, users.max(1), Some(text_bytes), "bench-");
+        let usual = Self::new(run, users.max(1), Some(text_bytes), BENCH_PREFIX);
         Self { run: mark, id_digits: 12, has_residents: true, ..usual }
     }
 

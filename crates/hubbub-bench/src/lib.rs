@@ -25,8 +25,8 @@
 //!
 //! Invariants
 //! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
-//! - What a measurement starts ([`children`]) and makes ([`machine::scratch`], `temporary`) is gone when it ends, also where it fails or
-//!   is told to [`stop`].
+//! - What a measurement starts ([`children`]) and makes ([`machine::scratch`], `temporary`, [`made`]) is gone when it ends, also where it
+//!   fails or is told to [`stop`].
 //! - In an open loop latency counts from the intended send, so a stalled server cannot hide behind a stalled client.
 //! - The same client code measures the real server and the bare ones ([`bare`]).
 
@@ -52,6 +52,7 @@ mod limits;
 mod listener;
 mod live;
 mod machine;
+mod made;
 mod main_phase;
 mod minutes;
 mod model;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Setup;
 use crate::machine::{CpuMark, CpuUse};
+use crate::options::Common;
 use crate::others::{OthersMeter, Taken};
 use crate::phases::{Timetable, beside_main};
 use crate::timing::GeneratorTiming;
@@ -25,6 +26,14 @@ pub(crate) struct MainPhase {
     pub(crate) has_warmup: bool,
     /// What is to be known of its processor time, if anything is.
     pub(crate) note: Option<String>,
+}
+
+/// What is to be known where the processes of the servers were given, and not all were there from the beginning to the end.
+pub(crate) fn ended_note(common: &Common, cpu: &CpuUse) -> Option<String> {
+    let is_missing = !common.server_pid.is_empty() && cpu.server.is_none();
+    let said =
+        "a process of --server-pid is not there, or ended meanwhile: what the servers used is not known";
+    is_missing.then(|| said.to_owned())
 }
 
 /// By so much of the main phase may the time that marks lie apart differ from it.

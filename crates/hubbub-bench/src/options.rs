@@ -9,7 +9,8 @@ use serde::{Serialize, Serializer};
 
 use crate::access::AccessArgs;
 use crate::agents::{AgentsArgs, Given};
-use crate::job::Shape;
+use crate::job::{BENCH_PREFIX, Shape};
+use crate::made::Made;
 use crate::price::PriceArgs;
 
 /// Where to send, and what to do with the results.
@@ -71,9 +72,15 @@ pub(crate) struct Common {
     pub price: PriceArgs,
     #[command(flatten)]
     pub agents: AgentsArgs,
+    /// Leave in the servers what the run made there: rooms, keys, queues and clients. Without it, they are removed at the end
+    #[arg(long)]
+    pub keep: bool,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
+    /// What the run makes in its servers, where a user asks for it.
+    #[arg(skip)]
+    pub made: Made,
 }
 
 /// Connections, or clients, of a workload, at most: what is kept for each is made before the load.
@@ -100,11 +107,11 @@ impl Common {
 
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Traffic {
-    /// Rooms, named by their number from 1
+    /// Rooms, named by a prefix and their number from 1
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub rooms: u16,
     /// Put before the number of each room
-    #[arg(long, default_value = "", value_name = "TEXT")]
+    #[arg(long, default_value = BENCH_PREFIX, value_name = "TEXT")]
     pub room_prefix: String,
     /// Users, drawn from 1 to this
     #[arg(long, default_value_t = 100_000, value_name = "N")]

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::caller::get;
 use crate::client::Target;
+use crate::job::BENCH_PREFIX;
 use crate::live::Live;
 use crate::options::{Patience, arguments};
 use crate::pace::{Due, Rate, Schedule};
@@ -98,7 +99,7 @@ struct Extent {
     newest: Timestamp,
 }
 
-/// Questions for random pages of rooms `1..=rooms`.
+/// Questions for random pages of the rooms that a load without a prefix of its own went to: so many, from the first.
 pub(crate) async fn about_history(target: &Target, rooms: u16) -> anyhow::Result<Vec<QueryTemplate>> {
     let mut extents = Vec::new();
     for room in 1..=rooms {
@@ -109,7 +110,7 @@ pub(crate) async fn about_history(target: &Target, rooms: u16) -> anyhow::Result
         let path = move |random: &SeededRandom| {
             let index = below(random, extents.len() as u64) as usize;
             extents.get(index).map_or_else(String::new, |extent| {
-                format!("/v1/rooms/{}/messages?{}", extent.room, query(extent, random))
+                format!("/v1/rooms/{BENCH_PREFIX}{}/messages?{}", extent.room, query(extent, random))
             })
         };
         QueryTemplate { name, path: Box::new(path) }
@@ -131,7 +132,7 @@ pub(crate) fn below(random: &SeededRandom, end: u64) -> u64 {
 
 async fn extent(target: &Target, room: u16) -> anyhow::Result<Extent> {
     let last_of = async |query: &str| -> anyhow::Result<(u64, Timestamp)> {
-        let body = get(target, &format!("/v1/rooms/{room}/messages?{query}")).await?;
+        let body = get(target, &format!("/v1/rooms/{BENCH_PREFIX}{room}/messages?{query}")).await?;
         let page: Value = serde_json::from_str(&body).context("the history is no list of messages")?;
         let entry = page.get("messages").and_then(|messages| messages.as_array()?.last());
         let entry = entry.with_context(|| format!("room {room} is empty"))?;

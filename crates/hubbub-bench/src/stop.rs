@@ -20,7 +20,7 @@ const TERMINATED: Stopped = Stopped { by: "SIGTERM", code: 143 };
 
 impl Display for Stopped {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "stopped by {}; what was started and made for the measurement is gone", self.by)
+        write!(out, "stopped by {}; servers, databases and directories of the measurement are gone", self.by)
     }
 }
 

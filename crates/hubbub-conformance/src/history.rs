@@ -4,7 +4,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::store::{Cursor, HistoryQuery};
 
 use super::Fixture;
-use super::model::{Kept, Model, Post};
+use super::model::{KeptMessage, Model, Post};
 use super::steps::{
     Stage, apply_to_both, check_page, everything, info, is_unknown, page, room_id, store, store_many,
     store_one, unbounded,
@@ -62,7 +62,7 @@ pub async fn every_window_agrees_with_the_model(fixture: &mut impl Fixture) {
 pub async fn pages_join_without_gap_or_repeat(fixture: &mut impl Fixture) {
     let model = prepare(fixture).await;
     for limit in [1, 6, 13, 40] {
-        let (mut seen, mut after, mut more): (Vec<Kept>, _, _) = (Vec::new(), 0, true);
+        let (mut seen, mut after, mut more): (Vec<KeptMessage>, _, _) = (Vec::new(), 0, true);
         while more {
             let query = HistoryQuery { limit, ..unbounded(Cursor::After(after)) };
             let (messages, page) = page(fixture, "a", &query).await;
@@ -72,7 +72,7 @@ pub async fn pages_join_without_gap_or_repeat(fixture: &mut impl Fixture) {
         }
         assert_eq!(seen, model.room("a"), "forward by {limit}");
 
-        let (mut seen, mut before, mut more): (Vec<Kept>, _, _) = (Vec::new(), u64::MAX, true);
+        let (mut seen, mut before, mut more): (Vec<KeptMessage>, _, _) = (Vec::new(), u64::MAX, true);
         while more {
             let query = HistoryQuery { limit, ..unbounded(Cursor::Before(before)) };
             let (mut messages, page) = page(fixture, "a", &query).await;

@@ -89,7 +89,7 @@ impl Post {
 
 /// A message as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptMessage {
     /// Stage in the room.
     pub seq: u64,
     /// When it was numbered.
@@ -98,7 +98,7 @@ pub struct Kept {
     pub post: Post,
 }
 
-impl Kept {
+impl KeptMessage {
     /// A copy of what a store gave.
     pub fn of(message: &Message<'_>) -> Self {
         let sent = &message.sent;
@@ -129,7 +129,7 @@ impl Kept {
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     /// The messages of each room that exists, oldest first.
-    pub rooms: BTreeMap<String, Vec<Kept>>,
+    pub rooms: BTreeMap<String, Vec<KeptMessage>>,
     /// What else there is to rooms, those that were deleted included.
     pub states: BTreeMap<String, RoomState>,
 }
@@ -192,7 +192,7 @@ impl Model {
         if let Some(mark) = state.members.get_mut(&post.user).filter(|mark| **mark == before) {
             *mark = seq;
         }
-        let kept = Kept { seq, received_at, post: post.clone() };
+        let kept = KeptMessage { seq, received_at, post: post.clone() };
         let receipt = kept.receipt();
         room.push(kept);
         Outcome::Stored(receipt)
@@ -356,7 +356,7 @@ impl Model {
     }
 
     /// Rooms of a user, and the newest message of each that has any.
-    pub fn user_rooms(&self, user: &str) -> (Vec<UserRoom>, Vec<Kept>) {
+    pub fn user_rooms(&self, user: &str) -> (Vec<UserRoom>, Vec<KeptMessage>) {
         let (mut rooms, mut last) = (Vec::new(), Vec::new());
         for (room, kept) in &self.rooms {
             let Access::Member { read_seq } = self.access(room, user) else { continue };
@@ -368,13 +368,13 @@ impl Model {
     }
 
     /// What a room holds; nothing when there is none of that name.
-    pub fn room(&self, room: &str) -> &[Kept] {
+    pub fn room(&self, room: &str) -> &[KeptMessage] {
         self.rooms.get(room).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Everything the window of a query holds, as if it had no limits, oldest first.
-    pub fn window(&self, room: &str, query: &HistoryQuery) -> Vec<&Kept> {
-        let inside = |kept: &&Kept| {
+    pub fn window(&self, room: &str, query: &HistoryQuery) -> Vec<&KeptMessage> {
+        let inside = |kept: &&KeptMessage| {
             let in_cursor = match query.cursor {
                 Cursor::After(seq) => kept.seq > seq,
                 Cursor::Before(seq) => kept.seq < seq,

@@ -1,7 +1,7 @@
 //! Numbers of messages, and receipts.
 
 use super::Fixture;
-use super::model::{Kept, Post};
+use super::model::{KeptMessage, Post};
 use super::steps::{apply, are_dense, everything, store, store_many, store_one};
 
 /// Two rooms in one batch count independently, each in the order of the batch.
@@ -29,7 +29,7 @@ pub async fn receipts_say_what_history_shows(fixture: &mut impl Fixture) {
         let receipts = store(fixture, batch).await;
         let shown = everything(fixture, "a").await;
         let shown = &shown[shown.len() - batch.len()..];
-        assert!(shown.iter().map(Kept::receipt).eq(receipts), "{shown:#?}");
+        assert!(shown.iter().map(KeptMessage::receipt).eq(receipts), "{shown:#?}");
         assert!(shown.iter().map(|kept| &kept.post).eq(batch), "{shown:#?}");
     }
 }

@@ -9,13 +9,13 @@ use hubbub_core::stats::{
 };
 use hubbub_core::{RoomId, Timestamp, UserId};
 
-use super::model::{Kept, Model};
+use super::model::{KeptMessage, Model};
 
 /// All messages of a model.
-pub struct Recount<'a>(Vec<&'a Kept>);
+pub struct Recount<'a>(Vec<&'a KeptMessage>);
 
 /// Messages grouped by something.
-type Groups<'a, K> = BTreeMap<K, Vec<&'a Kept>>;
+type Groups<'a, K> = BTreeMap<K, Vec<&'a KeptMessage>>;
 
 impl<'a> Recount<'a> {
     /// Of everything the model holds.
@@ -28,7 +28,7 @@ impl<'a> Recount<'a> {
         self.0.iter().map(|kept| kept.post.user.as_str()).collect()
     }
 
-    fn by<K: Ord>(&self, key: impl Fn(&'a Kept) -> K) -> Groups<'a, K> {
+    fn by<K: Ord>(&self, key: impl Fn(&'a KeptMessage) -> K) -> Groups<'a, K> {
         let mut groups = Groups::new();
         for kept in &self.0 {
             groups.entry(key(kept)).or_default().push(*kept);
@@ -116,7 +116,7 @@ impl<'a> Recount<'a> {
 
     /// Who sent something in a window.
     pub fn active_users(&self, query: &ActiveUsersQuery) -> ActiveUsers {
-        let inside = |kept: &&&Kept| {
+        let inside = |kept: &&&KeptMessage| {
             query.from.is_none_or(|from| kept.received_at >= from)
                 && query.to.is_none_or(|to| kept.received_at < to)
         };
@@ -149,37 +149,37 @@ impl<'a> Recount<'a> {
     }
 
     /// Everything of a user that the window holds, as if it had no limits, oldest first.
-    pub fn user_window(&self, user: &str, query: &UserHistoryQuery) -> Vec<&'a Kept> {
-        let key = |kept: &Kept| (kept.received_at, kept.post.room.clone(), kept.seq);
+    pub fn user_window(&self, user: &str, query: &UserHistoryQuery) -> Vec<&'a KeptMessage> {
+        let key = |kept: &KeptMessage| (kept.received_at, kept.post.room.clone(), kept.seq);
         let before =
             query.before.as_ref().map(|place| (place.received_at, place.room.to_string(), place.seq));
-        let inside = |kept: &&Kept| {
+        let inside = |kept: &&KeptMessage| {
             kept.post.user == user
                 && before.as_ref().is_none_or(|before| key(kept) < *before)
                 && query.from.is_none_or(|from| kept.received_at >= from)
                 && query.to.is_none_or(|to| kept.received_at < to)
         };
-        let mut window: Vec<&Kept> = self.0.iter().copied().filter(inside).collect();
+        let mut window: Vec<&KeptMessage> = self.0.iter().copied().filter(inside).collect();
         window.sort_by_key(|kept| key(kept));
         window
     }
 }
 
-fn types(kept: &[&Kept]) -> TypeCounts {
+fn types(kept: &[&KeptMessage]) -> TypeCounts {
     let mut types = TypeCounts::default();
     kept.iter().for_each(|kept| types.add(kept.post.kind));
     types
 }
 
-fn users(kept: &[&Kept]) -> u64 {
+fn users(kept: &[&KeptMessage]) -> u64 {
     kept.iter().map(|kept| &kept.post.user).collect::<BTreeSet<_>>().len() as u64
 }
 
-fn rooms(kept: &[&Kept]) -> u64 {
+fn rooms(kept: &[&KeptMessage]) -> u64 {
     kept.iter().map(|kept| &kept.post.room).collect::<BTreeSet<_>>().len() as u64
 }
 
-fn first_last(kept: &[&Kept]) -> FirstLast {
+fn first_last(kept: &[&KeptMessage]) -> FirstLast {
     let times = || kept.iter().map(|kept| kept.received_at);
     FirstLast { first: times().min().unwrap(), last: times().max().unwrap() }
 }

@@ -7,7 +7,7 @@ use hubbub_core::store::Read;
 use hubbub_core::{Change, Clock, MessageType, RoomChange, Timestamp, UserId};
 
 use super::Fixture;
-use super::model::{Kept, Model, Post};
+use super::model::{KeptMessage, Model, Post};
 use super::recount::Recount;
 use super::steps::{Stage, apply_to_both, change, room_id};
 
@@ -227,7 +227,7 @@ async fn check_user_page(
 ) -> Option<UserHistoryCursor> {
     let page = fixture.store().user_history(UserId::new(user).unwrap(), query.clone()).await;
     let page = page.unwrap_or_else(|error| panic!("reading {user} with {query:?} failed: {error}"));
-    let got: Vec<Kept> = page.messages.iter().map(|message| Kept::of(&message)).collect();
+    let got: Vec<KeptMessage> = page.messages.iter().map(|message| KeptMessage::of(&message)).collect();
     let window = recount.user_window(user, query);
     let what = format!("{user} with {query:?}");
 

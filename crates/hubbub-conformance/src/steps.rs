@@ -4,7 +4,7 @@ use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, LastMessages, Member
 use hubbub_core::{Change, Op, OpBatch, Outcome, Receipt, RoomId, UserId};
 
 use super::Fixture;
-use super::model::{Kept, Model, Post, without_gap};
+use super::model::{KeptMessage, Model, Post, without_gap};
 
 /// More messages than any room of a case holds.
 const UNLIMITED: usize = usize::MAX;
@@ -108,7 +108,10 @@ pub(super) async fn check_people(fixture: &impl Fixture, model: &Model, rooms: &
             let count = store.user_room_count(user_id(user), most).await.unwrap();
             assert_eq!(count, rooms.len().min(most), "number of rooms of {user}");
         }
-        assert!(got.last.iter().map(|message| Kept::of(&message)).eq(last), "last messages for {user}");
+        assert!(
+            got.last.iter().map(|message| KeptMessage::of(&message)).eq(last),
+            "last messages for {user}"
+        );
         if store.is_shared() {
             let listed = store.memberships(vec![user_id(user)]).await.unwrap();
             let mut listed = listed.into_iter().flatten().flatten().collect::<Vec<_>>();
@@ -161,15 +164,15 @@ pub(super) async fn page(
     fixture: &impl Fixture,
     room: &str,
     query: &HistoryQuery,
-) -> (Vec<Kept>, HistoryPage) {
+) -> (Vec<KeptMessage>, HistoryPage) {
     let page = fixture.store().history(room_id(room), *query).await;
     let page = page.unwrap_or_else(|error| panic!("reading {room} with {query:?} failed: {error}"));
-    let messages = page.messages.iter().map(|message| Kept::of(&message)).collect();
+    let messages = page.messages.iter().map(|message| KeptMessage::of(&message)).collect();
     (messages, page)
 }
 
 /// Everything a room holds.
-pub(super) async fn everything(fixture: &impl Fixture, room: &str) -> Vec<Kept> {
+pub(super) async fn everything(fixture: &impl Fixture, room: &str) -> Vec<KeptMessage> {
     page(fixture, room, &unbounded(Cursor::After(0))).await.0
 }
 

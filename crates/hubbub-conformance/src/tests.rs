@@ -20,7 +20,7 @@ use hubbub_core::{
     StatsStore, Store, Timestamp, UserId,
 };
 
-use super::model::{Kept, Model, Post};
+use super::model::{KeptMessage, Model, Post};
 use super::recount::Recount;
 use super::{Fixture, keys, log, queues};
 
@@ -204,7 +204,7 @@ impl InMemory {
         match op {
             Op::Send(sent) => {
                 let message = hubbub_core::Message { seq: 0, received_at: Timestamp::default(), sent };
-                self.apply_one(model, now, Kept::of(&message).post)
+                self.apply_one(model, now, KeptMessage::of(&message).post)
             }
             Op::Change(change) => self.change_one(model, &change),
             Op::Queue(_) | Op::Kv(_) => unreachable!("rooms only"),
@@ -307,7 +307,7 @@ impl RoomStore for InMemory {
 
     fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
         let model = self.model.lock();
-        let is_it = |kept: &&Kept| {
+        let is_it = |kept: &&KeptMessage| {
             let is_room = kept.post.room == room.as_str() || self.flaw == Flaw::IdsLeadToOtherRooms;
             is_room && kept.post.id == id.as_str()
         };
@@ -352,7 +352,7 @@ impl RoomStore for InMemory {
         rooms.retain(|room| after.as_ref().is_none_or(|after| room.info.room > *after));
         rooms.truncate(limit);
         let mut last = hubbub_core::MessageRun::default();
-        let is_of = |kept: &&Kept| {
+        let is_of = |kept: &&KeptMessage| {
             wanted == LastMessages::Read && rooms.iter().any(|room| room.info.room.as_str() == kept.post.room)
         };
         kept.iter().filter(is_of).for_each(|kept| last.push(&kept.as_message()));

@@ -1,4 +1,4 @@
-//! Exponential backoff with a bound and random jitter, for whatever is tried again after it failed.
+//! Exponential backoff with a bound, with or without random jitter, for whatever is tried again after it failed.
 
 use std::time::Duration;
 
@@ -26,10 +26,16 @@ impl Backoff {
 
     /// The next pause: half of the current bound, and a random part of the other half.
     pub fn pause(&mut self, random: &dyn RandomSource) -> Duration {
-        let half = self.next / 2;
+        let half = self.exact_pause() / 2;
         let more = saturate::<_, u64>(half.as_micros()).max(1);
-        self.next = (self.next * 2).min(self.longest);
         half + Duration::from_micros(random.next_u64() % more)
+    }
+
+    /// The next pause, as long as the current bound: where few try at the same time.
+    pub fn exact_pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause
     }
 }
 
@@ -48,5 +54,13 @@ mod tests {
         assert!(pauses[18] != pauses[19]);
         backoff.reset();
         assert!(backoff.pause(&random) <= first);
+    }
+
+    #[test]
+    fn exact_pauses_double_up_to_a_bound() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
+        assert_eq!([(); 5].map(|()| backoff.exact_pause().as_secs()), [1, 2, 4, 5, 5]);
+        backoff.reset();
+        assert_eq!(backoff.exact_pause().as_secs(), 1);
     }
 }

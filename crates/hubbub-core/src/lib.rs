@@ -39,6 +39,7 @@ pub mod text;
 pub mod time;
 pub mod trace;
 pub mod url;
+pub mod waiting_calls;
 
 pub use change::{Change, ReadMark, RoomChange, RoomSettings};
 pub use clock::{Clock, RandomSource};

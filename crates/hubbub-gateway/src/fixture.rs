@@ -5,22 +5,15 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, SeededRandom};
 use hubbub_core::kv::Condition;
-use hubbub_core::limits::Limits;
 use hubbub_core::{KvOp, Op, OpBatch, Store, Timestamp};
-use hubbub_pipeline::hub::OutboxLimits;
-use hubbub_pipeline::kv::CacheLimits;
-use hubbub_pipeline::log::LogOptions;
-use hubbub_pipeline::metrics::{ProcessFigures, Program};
-use hubbub_pipeline::{DirectLog, Hub, Keys, Log, Members, Metrics};
+use hubbub_pipeline::{Hub, Log, Metrics, Pipeline, PipelineOptions};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
 use serde_json::Value;
 
 use crate::auth::caller::{Caller, Identity};
 use crate::auth::{Auth, Claims, TokenRules, Verifier, mint};
-use crate::{
-    Documents, ENCODE, Gateway, MetricsDefault, Rates, ServerLimits, Statistics, Unfinished, Unread,
-};
+use crate::{ENCODE, Gateway};
 
 const SECRET: &str = "a secret of the tests, which is long enough";
 
@@ -97,46 +90,11 @@ pub(crate) async fn gateway(clock: Arc<dyn Clock>) -> Arc<Gateway> {
 /// The same with other rules for tokens.
 pub(crate) async fn gateway_with(clock: Arc<dyn Clock>, verifier: Verifier) -> Arc<Gateway> {
     let store = store(&SimDisk::new(), &clock);
-    let metrics = Arc::new(Metrics::default());
+    let (metrics, random) = (Arc::new(Metrics::default()), Arc::new(SeededRandom::new(1)));
     let hub = Arc::new(Hub::new(ENCODE, 1 << 20, clock.clone(), metrics.clone()));
-    let cached_for = Duration::from_secs(10);
-    let members = Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), cached_for));
-    let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 1_000 };
-    let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
-    let log = DirectLog::start(
-        LogOptions::default(),
-        store.clone(),
-        hub.clone(),
-        members.clone(),
-        keys.clone(),
-        clock.clone(),
-        metrics.clone(),
-    );
     let auth = Auth::open(Some(verifier), None, store.clone(), clock.clone()).await.unwrap();
-    Arc::new(Gateway {
-        name: "fixture".to_owned(),
-        auth: Arc::new(auth),
-        log: Arc::new(Log::direct(Arc::new(log.unwrap()))),
-        store,
-        hub,
-        members,
-        keys,
-        unfinished: Unfinished::new(usize::MAX, metrics.clone()),
-        unread: Unread::new(usize::MAX, metrics.clone()),
-        metrics,
-        program: Program { version: "", revision: "", figures: ProcessFigures::default },
-        limits: Limits::default(),
-        outbox: OutboxLimits::default(),
-        server: ServerLimits::default(),
-        rates: Rates::default(),
-        tls: None,
-        allowed_origins: Vec::new(),
-        checks_hosts: false,
-        compat: None,
-        serves_clients: true,
-        statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
-        clock,
-        random: Arc::new(SeededRandom::new(1)),
-        documents: Documents::default(),
-    })
+    let options = PipelineOptions::default();
+    let pipeline = Pipeline::start(options, store, hub, clock, random, metrics).unwrap();
+    let log = Log::direct(pipeline.direct.clone());
+    Arc::new(Gateway::new(pipeline, log, auth))
 }

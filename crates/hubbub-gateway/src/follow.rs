@@ -88,6 +88,8 @@ pub(crate) struct Follower {
     gateway: Arc<Gateway>,
     room: RoomId,
     user: Option<UserId>,
+    /// The history of the store that it follows the room in. Once another one begins, the outbox is cut.
+    epoch: Arc<str>,
     /// The user's access to the room when the subscription began.
     access: AccessLevel,
     attachment: Option<Attachment>,
@@ -116,6 +118,7 @@ impl Follower {
         // Before the room and its members are read, so that nothing published meanwhile is missed.
         let attachment = Some(gateway.hub.attach(room.clone(), user.clone(), &outbox));
         Self {
+            epoch: gateway.store.epoch(),
             gateway,
             room,
             user,
@@ -201,6 +204,7 @@ impl Follower {
                     return Some(Step::Failed(Problem::not_member()));
                 }
                 self.access = access;
+                self.epoch = epoch.clone();
                 let (head, oldest) = info.map_or((0, 1), |info| (info.head, info.oldest));
                 let at = Reset { epoch, oldest, head };
                 let is_reset = request.is_reset(&at);
@@ -266,7 +270,7 @@ impl Follower {
             return missed.map(Step::Missed);
         }
         self.page = missed.filter(|_| self.on_reset == OnReset::Replay);
-        let at = Reset { epoch: self.gateway.store.epoch(), oldest: page.oldest, head: page.head };
+        let at = Reset { epoch: self.epoch.clone(), oldest: page.oldest, head: page.head };
         Some(Step::Reset { cursor: self.on_reset.cursor(&at), at })
     }
 

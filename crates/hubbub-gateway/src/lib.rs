@@ -35,8 +35,8 @@ use std::time::Duration;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
-use hubbub_pipeline::metrics::Program;
-use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics};
+use hubbub_pipeline::metrics::{ProcessFigures, Program};
+use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics, Pipeline};
 
 use auth::Auth;
 pub use http::{Documents, MetricsDefault, Statistics};
@@ -46,7 +46,8 @@ pub use unfinished::Unfinished;
 pub use unread::Unread;
 pub use ws::ENCODE;
 
-/// What one server process is made of; shared by all its connections.
+/// What one server process is made of; shared by all its connections. Fields of a server's own are set where it is made:
+/// `Gateway { name, ..Gateway::new(pipeline, log, auth) }`.
 pub struct Gateway {
     /// Names this server, for people who have several.
     pub name: String,
@@ -145,6 +146,37 @@ impl Default for ServerLimits {
 }
 
 impl Gateway {
+    /// A server that begins now, has no name, and is limited as by the default settings.
+    pub fn new(pipeline: Pipeline, log: impl Into<Arc<Log>>, auth: Auth) -> Self {
+        let Pipeline { store, hub, members, keys, clock, random, metrics, .. } = pipeline;
+        Self {
+            name: String::new(),
+            log: log.into(),
+            store,
+            auth: Arc::new(auth),
+            hub,
+            members,
+            keys,
+            program: Program { version: "", revision: "", figures: ProcessFigures::default },
+            limits: Limits::default(),
+            outbox: OutboxLimits::default(),
+            server: ServerLimits::default(),
+            unfinished: Unfinished::new(Unfinished::DEFAULT_BYTES, metrics.clone()),
+            unread: Unread::new(Unread::DEFAULT_BYTES, metrics.clone()),
+            metrics,
+            rates: Rates::default(),
+            tls: None,
+            allowed_origins: Vec::new(),
+            checks_hosts: false,
+            statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
+            clock,
+            random,
+            compat: None,
+            serves_clients: true,
+            documents: Documents::default(),
+        }
+    }
+
     /// When a client that is sent away by a shutdown is to reconnect, in milliseconds from then: a random part of the spread,
     /// so that clients do not reach the other servers all at once.
     pub(crate) fn reconnect_after_ms(&self) -> u64 {

@@ -35,21 +35,21 @@ struct Joins {
 
 /// The turn of one join, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct Turn {
     _turn: OwnedMutexGuard<()>,
-    _place: Place<'a>,
+    _join: JoinUnderWay,
 }
 
 /// A join that is under way.
 #[derive(Debug)]
-struct Place<'a> {
-    turns: &'a Turns,
+struct JoinUnderWay {
+    turns: Arc<Turns>,
     user: UserId,
 }
 
 impl Turns {
     /// Waits for the user's turn to join, but not for long: whoever is before may wait for the store.
-    async fn take(&self, user: UserId, patience: Duration) -> Result<Turn<'_>, Problem> {
+    async fn take(self: &Arc<Self>, user: UserId, patience: Duration) -> Result<Turn, Problem> {
         let turn = {
             let mut users = self.users.lock();
             let joins = users.entry(user.clone()).or_default();
@@ -59,15 +59,15 @@ impl Turns {
             joins.under_way += 1;
             joins.turn.clone()
         };
-        let place = Place { turns: self, user };
+        let join = JoinUnderWay { turns: self.clone(), user };
         match tokio::time::timeout(patience, turn.lock_owned()).await {
-            Ok(turn) => Ok(Turn { _turn: turn, _place: place }),
+            Ok(turn) => Ok(Turn { _turn: turn, _join: join }),
             Err(_) => Err(overloaded()),
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for JoinUnderWay {
     fn drop(&mut self) {
         let mut users = self.turns.users.lock();
         if let Some(joins) = users.get_mut(&self.user) {
@@ -85,8 +85,8 @@ fn overloaded() -> Problem {
 
 impl Gateway {
     /// Refuses a change that would make somebody a member of more rooms than allowed. Hold what it returns until the change
-    /// is answered.
-    pub(crate) async fn admit_membership(&self, change: &Change<'_>) -> Result<Option<Turn<'_>>, Problem> {
+    /// is made, also where nobody waits for the answer any more.
+    pub(crate) async fn admit_membership(&self, change: &Change<'_>) -> Result<Option<Turn>, Problem> {
         let (Some(most), Some(by)) = (self.rates.user_rooms(), change.by) else { return Ok(None) };
         let (room, user) = match change.what {
             RoomChange::AddMember { room, user } => (room, user),
@@ -134,7 +134,14 @@ impl Gateway {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use hubbub_core::RoomSettings;
+    use hubbub_core::clock::ManualClock;
+    use serde_json::json;
+
     use super::*;
+    use crate::fixture;
+    use crate::rates::{RateLimits, Rates};
 
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(60);
@@ -145,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_others_nor_for_long() {
-        let turns = Turns::default();
+        let turns = Arc::new(Turns::default());
         let held = turns.take(user("ada"), LONG).await.unwrap();
         let mut others = Vec::new();
         for number in 0..1_000 {
@@ -177,5 +184,26 @@ mod tests {
             assert_eq!(waiting.await.unwrap(), Ok(()));
         }
         assert!(turns.users.lock().is_empty());
+    }
+
+    /// A join of which nobody wants to know the end is counted before the next one.
+    #[tokio::test]
+    async fn joins_that_are_given_up_are_limited() {
+        let gateway = fixture::gateway(Arc::new(ManualClock::at(fixture::now()))).await;
+        let mut gateway = Arc::into_inner(gateway).unwrap();
+        gateway.rates = Rates::new(RateLimits { user_rooms: Some(2), ..RateLimits::default() });
+        let gateway = Arc::new(gateway);
+        let ada = fixture::caller(&gateway, json!({"sub": "ada", "rooms": {"*": "rw"}}));
+        for number in 0..40 {
+            let room = number.to_string();
+            let what = RoomChange::PutRoom { room: &room, settings: RoomSettings::default() };
+            // The client hangs up.
+            assert!(gateway.change(&ada, what).now_or_never().is_none_or(|answer| answer.is_err()));
+            tokio::task::yield_now().await;
+        }
+        let last = RoomChange::PutRoom { room: "last", settings: RoomSettings::default() };
+        let refused = gateway.change(&ada, last).await.map_err(|problem| problem.code);
+        let count = gateway.store.user_room_count(user("ada"), 100).await.unwrap();
+        assert_eq!((refused, count), (Err(ErrorCode::TooManyRooms), 2));
     }
 }

@@ -146,7 +146,7 @@ pub struct Rates {
     limits: RateLimits,
     accounts: Mutex<Accounts>,
     under_way: AtomicUsize,
-    pub(crate) joining: Turns,
+    pub(crate) joining: Arc<Turns>,
 }
 
 impl Rates {

@@ -14,7 +14,7 @@ use hubbub_pipeline::{AccessLevel, Ticket, Waiter};
 
 use crate::Gateway;
 use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::problem::Problem;
 
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +66,9 @@ impl Gateway {
     }
 
     pub(crate) async fn apply_queue(&self, op: QueueOp<'_>) -> Result<QueueOutcome, Problem> {
-        match self.apply_one(&Op::Queue(op)).await? {
+        let mut ops = OpBatch::default();
+        ops.push(&Op::Queue(op));
+        match self.apply_one(&ops).await? {
             Outcome::Queue(outcome) => Ok(outcome),
             _ => Err(Problem::no_outcome()),
         }
@@ -77,10 +79,8 @@ impl Gateway {
         ticket.and_then(Ticket::epoch).cloned().unwrap_or_else(|| self.store.epoch())
     }
 
-    async fn apply_one(&self, op: &Op<'_>) -> Result<Outcome, Problem> {
-        let mut ops = OpBatch::default();
-        ops.push(op);
-        match self.apply(&ops).await?.outcomes() {
+    async fn apply_one(&self, ops: &OpBatch) -> Result<Outcome, Problem> {
+        match self.apply(ops).await?.outcomes() {
             [Outcome::Refused(refusal)] => Err(Problem::refusal(*refusal)),
             [outcome] => Ok(outcome.clone()),
             _ => Err(Problem::no_outcome()),
@@ -88,10 +88,22 @@ impl Gateway {
     }
 
     /// Submits one change and waits until it is durable. The store decides whether the caller may make it.
-    pub(crate) async fn change(&self, caller: &Caller, what: RoomChange<'_>) -> Result<Outcome, Problem> {
+    pub(crate) async fn change(
+        self: &Arc<Self>,
+        caller: &Caller,
+        what: RoomChange<'_>,
+    ) -> Result<Outcome, Problem> {
         let change = Change { by: caller.as_str(), what };
-        let _turn = self.admit_membership(&change).await?;
-        self.apply_one(&Op::Change(change)).await
+        let mut ops = OpBatch::default();
+        ops.push(&Op::Change(change));
+        let Some(turn) = self.admit_membership(&change).await? else { return self.apply_one(&ops).await };
+        let gateway = self.clone();
+        // A task of its own: when the client hangs up meanwhile, the user's next join waits for this one all the same.
+        let joining = tokio::spawn(async move {
+            let _turn = turn;
+            gateway.apply_one(&ops).await
+        });
+        joining.await.map_err(|_| Problem::no_outcome())?
     }
 
     /// Reads something of a room for a caller who may read it, which is checked before and after. What was written behind a
@@ -135,8 +147,8 @@ impl Gateway {
         let Some(sent) = draft.check(ingest.rules, &self.limits, &defaults, &mut faults) else {
             return Err(refuse(Problem::invalid(faults)));
         };
-        let may_send = ingest.caller.may(Need::Room(Right::Write, sent.room));
-        may_send.and_then(|()| ingest.caller.may(Need::Sender(sent.user))).map_err(refuse)?;
+        let may_send = ingest.caller.may(Requirement::Room(Right::Write, sent.room));
+        may_send.and_then(|()| ingest.caller.may(Requirement::Sender(sent.user))).map_err(refuse)?;
         Ok(take(&sent))
     }
 }

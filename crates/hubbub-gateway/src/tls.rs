@@ -133,7 +133,7 @@ impl Tls {
             Spoken::Line => configs.line,
         };
         let handshake = async {
-            let (_place, given_up) = self.begin().await;
+            let (_handshake, given_up) = self.begin().await;
             tokio::select! {
                 accepted = TlsAcceptor::from(config).accept(stream) => accepted,
                 _ = given_up => Err(io::Error::other("it took long, and others waited for its place")),
@@ -153,7 +153,7 @@ impl Tls {
     }
 
     /// Registers a handshake once there is a place. The receiver resolves when it is given up.
-    async fn begin(&self) -> (Place<'_>, oneshot::Receiver<()>) {
+    async fn begin(&self) -> (HandshakeUnderWay<'_>, oneshot::Receiver<()>) {
         loop {
             let retry_at = match self.try_begin(Instant::now()) {
                 Ok(begun) => return begun,
@@ -165,7 +165,7 @@ impl Tls {
     }
 
     /// Without a place, the error says when the oldest will seem stalled.
-    fn try_begin(&self, now: Instant) -> Result<(Place<'_>, oneshot::Receiver<()>), Instant> {
+    fn try_begin(&self, now: Instant) -> Result<(HandshakeUnderWay<'_>, oneshot::Receiver<()>), Instant> {
         let mut handshakes = self.under_way.lock();
         if handshakes.under_way.len() >= self.options.handshakes
             && let Some(oldest) = handshakes.under_way.first_entry()
@@ -180,17 +180,17 @@ impl Tls {
         handshakes.begun += 1;
         let number = handshakes.begun;
         handshakes.under_way.insert(number, Handshake { began_at: now, _give_up: give_up });
-        Ok((Place { tls: self, number }, given_up))
+        Ok((HandshakeUnderWay { tls: self, number }, given_up))
     }
 }
 
 /// One of the handshakes under way.
-struct Place<'a> {
+struct HandshakeUnderWay<'a> {
     tls: &'a Tls,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for HandshakeUnderWay<'_> {
     fn drop(&mut self) {
         self.tls.under_way.lock().under_way.remove(&self.number);
         self.tls.has_ended.notify_one();

@@ -70,6 +70,9 @@ impl State {
 }
 
 impl Unfinished {
+    /// `max_bytes` of a server that sets nothing else.
+    pub const DEFAULT_BYTES: usize = 256 << 20;
+
     /// At most `max_bytes` are held, besides [`FREE_BYTES`] of each. What they take may be twice as much: buffers grow by doubling.
     pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { max_bytes, state: Mutex::default(), metrics })

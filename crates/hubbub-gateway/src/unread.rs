@@ -66,6 +66,9 @@ struct Held {
 }
 
 impl Unread {
+    /// `max_bytes` of a server that sets nothing else.
+    pub const DEFAULT_BYTES: usize = 256 << 20;
+
     /// Gives connections up when more than `max_bytes` are held, besides [`FREE_BYTES`] of each answer.
     pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         let (given_up, freed) = (AtomicUsize::new(0), Notify::new());

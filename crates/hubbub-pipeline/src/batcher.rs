@@ -237,6 +237,11 @@ impl Batcher {
         self.state.lock().filling.batch.number
     }
 
+    /// Whether it takes nothing more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// Refuses new submissions; waiting ones are still taken.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;

@@ -73,6 +73,8 @@ pub(crate) fn commit(
     let gathers = is_only_thread && !store.is_shared();
     let mut patience = Duration::ZERO;
     let mut last_epoch = store.is_shared().then(|| store.epoch());
+    // Why the store is not asked any more: a server that stops does not wait for one that is away, once for each chunk.
+    let mut given_up: Option<String> = None;
     loop {
         batcher.gather(patience);
         let Some(chunk) = batcher.take() else { return };
@@ -88,7 +90,15 @@ pub(crate) fn commit(
             last_epoch.clone_from(&epoch);
         }
         keys.begin_changes(&chunk.ops);
-        let outcomes = order::apply(failed, store, batcher, &chunk, epoch.as_ref());
+        let outcomes = match &given_up {
+            Some(reason) => Err(ApplyError::Unavailable { reason: reason.clone() }),
+            None => order::apply(failed, store, batcher, &chunk, epoch.as_ref()),
+        };
+        if let Some(reason) = why_away(&outcomes)
+            && batcher.is_closed()
+        {
+            given_up = Some(reason);
+        }
         // Before anybody sees the outcomes: an answer is not older than what it is of.
         let done_at = clock.monotonic();
         epoch.iter().for_each(|epoch| chunk.batch.set_epoch(epoch.clone()));
@@ -103,6 +113,25 @@ pub(crate) fn commit(
             return;
         }
         batcher.set_cap(store.batch_cap());
+    }
+}
+
+/// Why nothing of a batch is known to be stored, where the store is away.
+fn why_away(outcomes: &Outcomes) -> Option<String> {
+    let reason_of = |error: &ApplyError| match error {
+        ApplyError::Unavailable { reason } | ApplyError::Unconfirmed { reason } => Some(reason.clone()),
+        _ => None,
+    };
+    match outcomes {
+        Err(error) => reason_of(error),
+        Ok(outcomes) => {
+            let mut reasons = outcomes.iter().map(|outcome| match outcome {
+                Outcome::Failed(error) => reason_of(error),
+                _ => None,
+            });
+            let first = reasons.next()??;
+            reasons.all(|reason| reason.is_some()).then_some(first)
+        }
     }
 }
 

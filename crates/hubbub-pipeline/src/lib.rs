@@ -27,6 +27,7 @@ pub mod log;
 pub mod members;
 pub mod metrics;
 mod order;
+pub mod pipeline;
 mod sweeper;
 #[cfg(test)]
 mod test_message;
@@ -41,4 +42,5 @@ pub use log::{DirectLog, Log, LogHealth};
 pub use members::{AccessLevel, Members};
 pub use metrics::Metrics;
 pub use order::SendLane;
+pub use pipeline::{Pipeline, PipelineOptions};
 pub use timeline::Timeline;

@@ -62,7 +62,12 @@ pub struct Members {
 
 impl Members {
     /// A cache of what `store` says, whose entries are valid for `ttl`; zero = nothing is cached.
-    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ttl: Duration) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+        ttl: Duration,
+    ) -> Self {
         let options = cache::options(ENTRIES_MAX, ENTRIES_MAX as u64, 1);
         let cache = Cache::with_options(options, UnitWeighter, Default::default(), Default::default());
         Self { store, clock, metrics, ttl, cache, changes: AtomicU64::new(0) }

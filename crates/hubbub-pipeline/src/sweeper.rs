@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::backoff::Backoff;
 use hubbub_core::clock::Clock;
 use hubbub_core::queue::{Audience, Due, Settle, TakeMode};
 use hubbub_core::store::Store;
@@ -41,7 +42,7 @@ pub(crate) async fn sweep(
     clock: Arc<dyn Clock>,
     signal: WakeupSignal,
 ) {
-    let mut retry = RETRY_FIRST;
+    let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
     loop {
         let due_in = [store.queue_due_in(), store.kv_due_in()].into_iter().flatten().min();
         match due_in {
@@ -55,15 +56,14 @@ pub(crate) async fn sweep(
         }
         match sweep_once(&batcher, &*store, &*clock).await {
             Ok(has_more) => {
-                retry = RETRY_FIRST;
+                backoff.reset();
                 if !has_more {
                     tokio::time::sleep(SWEEP_PAUSE).await;
                 }
             }
             Err(SubmitError::ShuttingDown) => return,
             Err(SubmitError::Overloaded | SubmitError::Unavailable) => {
-                tokio::time::sleep(retry).await;
-                retry = (retry * 2).min(RETRY_MAX);
+                tokio::time::sleep(backoff.exact_pause()).await;
             }
         }
     }

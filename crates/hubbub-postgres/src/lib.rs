@@ -31,6 +31,7 @@ mod reopening;
 mod replicas;
 mod rooms;
 mod stats;
+mod step_size;
 mod store;
 
 pub use db::connect::{OpenError, check_replica_urls, check_url};

@@ -98,7 +98,8 @@ impl<'a> Tick<'a> {
         asked.unwrap_or(Err(DbError::Timeout { what: "asking whether the database answers" }))
     }
 
-    async fn done(&mut self, done: Result<()>) -> Result<()> {
+    /// [`Self::note`] for what failed.
+    pub(crate) async fn done(&mut self, done: Result<()>) -> Result<()> {
         match done {
             Ok(()) => Ok(()),
             Err(fault) => self.note(&fault, fault.to_string()).await,
@@ -152,7 +153,7 @@ impl Subsystems {
         tick.done(Box::pin(self.rooms.tick()).await).await?;
         tick.done(Box::pin(self.queues.tick(&mut figures)).await).await?;
         tick.done(Box::pin(self.kv.tick(&mut figures)).await).await?;
-        tick.done(Box::pin(self.stats.tick()).await).await?;
+        Box::pin(self.stats.tick(tick)).await?;
         *status.figures.lock() = figures;
         Ok(())
     }

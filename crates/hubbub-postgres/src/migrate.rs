@@ -21,7 +21,7 @@ macro_rules! versions {
 }
 
 /// The schema's versions from 1 on: the name of each file, and the SQL it holds.
-const VERSIONS: [(&str, &str); 9] = versions![
+const VERSIONS: [(&str, &str); 11] = versions![
     "V1__rooms",
     "V2__queues",
     "V3__keys",
@@ -30,7 +30,9 @@ const VERSIONS: [(&str, &str); 9] = versions![
     "V6__heads",
     "V7__lease",
     "V8__turns",
-    "V9__places"
+    "V9__places",
+    "V10__identities",
+    "V11__uncounted"
 ];
 
 /// The version this program knows.
@@ -43,6 +45,9 @@ const LOCK: &str = "select pg_advisory_lock(7161616174)";
 /// How long a step waits for a lock. Whoever comes after it waits behind it, also those who only read: a backup that holds
 /// the table would stop all servers for as long as it takes.
 const PATIENCE: &str = "set lock_timeout = '2s'";
+/// A limit of the user's or the database's is meant for short statements: a step may take long, and so may the wait for another
+/// server that migrates.
+const UNLIMITED: &str = "set statement_timeout = 0; set lock_timeout = 0";
 /// Until the next attempt: those who waited behind the last one go on.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Locks that a step takes before all else, where it would otherwise wait for a table while it holds another, on which it has
@@ -135,7 +140,7 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
 async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
     let mut client = connect(&config, options).await?;
-    let lock = format!("{}; {LOCK}", session_settings(options));
+    let lock = format!("{}; {UNLIMITED}; {LOCK}", session_settings(options));
     let waited = async |text: &str, client: &Client| {
         client.batch_execute(text).await.map_err(|error| open_error(&config, "waiting to migrate", &error))
     };
@@ -270,9 +275,9 @@ mod tests {
             .unwrap()
             .map(|file| file.unwrap().file_name().into_string().unwrap())
             .collect();
-        files.sort();
+        files.sort_by_key(|file| (file.find("__"), file.clone()));
         assert_eq!(files, VERSIONS.map(|(name, _)| format!("{name}.sql")));
         let versions: Vec<_> = runner().unwrap().get_migrations().iter().map(Migration::version).collect();
-        assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use hubbub_core::Essential;
+use hubbub_core::backoff::Backoff;
 use hubbub_core::essential::supervise;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -133,14 +134,13 @@ impl Notifications {
         config.application_name("hubbub notifications");
         let mailboxes = self.mailboxes.clone();
         let running = async move {
-            let mut pause = RETRY_MIN;
+            let mut backoff = Backoff::new(RETRY_MIN, RETRY_MAX);
             loop {
-                match mailboxes.serve(&config, &tls, &mut pause).await {
+                match mailboxes.serve(&config, &tls, &mut backoff).await {
                     Ok(()) => tracing::warn!("the connection for notifications was closed; connecting again"),
                     Err(error) => tracing::warn!(%error, "notifications failed; connecting again"),
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_MAX);
+                tokio::time::sleep(backoff.exact_pause()).await;
             }
         };
         // Nobody else sets it.
@@ -180,8 +180,8 @@ impl Drop for Notifications {
 }
 
 impl Mailboxes {
-    /// Sends and receives until the connection breaks. Sets the next pause back once it works.
-    async fn serve(&self, config: &Config, tls: &MakeRustlsConnect, pause: &mut Duration) -> Result<()> {
+    /// Sends and receives until the connection breaks. Resets the pauses once it works.
+    async fn serve(&self, config: &Config, tls: &MakeRustlsConnect, backoff: &mut Backoff) -> Result<()> {
         let what = "connecting for notifications";
         let connecting = tokio::time::timeout(PATIENCE, config.connect(tls.clone()));
         let connected = connecting.await.map_err(|_| DbError::Timeout { what })?;
@@ -201,11 +201,11 @@ impl Mailboxes {
         // Its own task polls the connection as long as it waits for the database.
         tokio::select! {
             ended = receiving => ended,
-            failed = self.send_all(&client, pause) => failed,
+            failed = self.send_all(&client, backoff) => failed,
         }
     }
 
-    async fn send_all(&self, client: &Client, pause: &mut Duration) -> Result<()> {
+    async fn send_all(&self, client: &Client, backoff: &mut Backoff) -> Result<()> {
         let what = "listening for notifications";
         in_time(what, client.batch_execute(SETTINGS)).await?;
         if let Err(fault) = in_time(what, client.batch_execute(PATIENCE_OF_DATABASE)).await {
@@ -220,7 +220,7 @@ impl Mailboxes {
         // Notifications before this are lost.
         self.incoming.add_any();
         let statement = in_time(what, client.prepare(NOTIFY)).await?;
-        *pause = RETRY_MIN;
+        backoff.reset();
         let sending_rooms = async {
             loop {
                 let text = match self.outgoing.next().await {

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use hubbub_core::text::counted;
 use serde_json::{Map, Value, json};
 
 /// How this process prints; set once, before a command runs.
@@ -155,6 +156,24 @@ pub(crate) struct Refusal {
     pub(crate) detail: String,
 }
 
+/// A size for people, such as `1.2 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    if bytes < 1_024 {
+        return counted(bytes, "byte");
+    }
+    #[allow(clippy::cast_precision_loss)]
+    let mut value = bytes as f64 / 1_024.0;
+    for unit in ["KiB", "MiB", "GiB"] {
+        // What would be shown as 1024 is one of the next unit.
+        if value < 1_023.5 {
+            let digits = usize::from(value < 99.95);
+            return format!("{value:.digits$} {unit}");
+        }
+        value /= 1_024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,5 +207,23 @@ mod tests {
         assert!(is_closed_output(&closed));
         let lost = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("sending");
         assert!(!is_closed_output(&lost));
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (1_023, "1023 bytes"),
+            (1_024, "1.0 KiB"),
+            (1_536, "1.5 KiB"),
+            (734 << 20, "734 MiB"),
+            ((1 << 30) - 1, "1.0 GiB"),
+            (102_349, "99.9 KiB"),
+            (102_399, "100 KiB"),
+            (12_345_678_901_234, "11.2 TiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
     }
 }

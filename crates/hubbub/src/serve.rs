@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,14 +15,14 @@ use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::auth::{Auth, KeySetSource};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{
-    Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics, Unfinished, Unread,
+    ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics, Unfinished, Unread,
 };
 use hubbub_pipeline::batcher::QueueLimits;
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
-use hubbub_pipeline::log::LogOptions;
+use hubbub_pipeline::log::{DirectLog, Log, LogOptions};
 use hubbub_pipeline::metrics::Program;
-use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics, Timeline};
+use hubbub_pipeline::{Hub, Metrics, Pipeline, PipelineOptions, Timeline};
 use hubbub_store::embedded::READS_AT_ONCE;
 use tokio::net::TcpSocket;
 
@@ -31,7 +31,6 @@ use crate::config::{self, Bytes, Config, ConfigError, Environment};
 use crate::listening::{self, bind, listen};
 #[cfg(feature = "otlp")]
 use crate::otlp;
-use crate::stores::LogParts;
 use crate::system::{KeyedRandom, SystemClock};
 use crate::{build, logging, memory, process, stores, supervision, tls};
 
@@ -64,7 +63,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let mut stop = Box::pin(stop(*config.drain_timeout)?);
+    let stop = Box::pin(stop(*config.drain_timeout)?);
     // Before the store is opened: where somebody listens on the port already, that is told before a long recovery.
     let (http, address) = bind(config, "server.listen", &config.listen).await?;
     let line = match config.line.as_deref() {
@@ -75,25 +74,32 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let to_close = ToClose::default();
+    let served = open_and_serve(config, (http, line), address, stop, &to_close).await;
+    let closed = to_close.close().await;
+    served.and(closed)?;
+    tracing::info!("stopped");
+    supervision::result()
+}
+
+/// Returns when the server has stopped, or could not start. What it opened is `to_close` then.
+async fn open_and_serve(
+    config: &Config,
+    (http, line): (TcpSocket, Option<TcpSocket>),
+    address: SocketAddr,
+    mut stop: impl Future<Output = Duration> + Send + Unpin + 'static,
+    to_close: &ToClose,
+) -> anyhow::Result<()> {
     // Both may take long, on a database that does not answer, or has much to migrate.
     let opened = tokio::select! {
-        opened = open(config, server_name(config, address)) => opened?,
-        _ = &mut stop => return supervision::result(),
+        opened = open(config, server_name(config, address), to_close) => opened?,
+        _ = &mut stop => return Ok(()),
     };
     let gateway = opened.gateway;
-    let (auth, store) = (gateway.auth.clone(), gateway.store.clone());
+    let auth = gateway.auth.clone();
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     // Only now: whoever connected before would wait for an answer instead of asking another server.
-    let (listeners, key_set) = match begin(config, http, line, &format!("{scheme}://{address}")) {
-        Ok(begun) => begun,
-        Err(error) => {
-            // What ends now is not the cause.
-            essential::begin_shutdown();
-            gateway.log.close().await;
-            tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
-            return Err(error);
-        }
-    };
+    let (listeners, key_set) = begin(config, http, line, &format!("{scheme}://{address}"))?;
     let serving = server::serve(Arc::new(gateway), listeners, stop);
     tokio::spawn(supervise(Essential::new("authentication"), auth.run(key_set)));
     let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
@@ -105,10 +111,33 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     if let Some(exporting) = opened.exporting {
         exporting.close().await;
     }
-    tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
-    tracing::info!("stopped");
-    served.context("serving clients")?;
-    supervision::result()
+    served.context("serving clients")
+}
+
+/// What a start has opened so far. However the server ends, what commits is closed, and then the store: one that is not closed
+/// must take it that something may be lost, and holds what other servers wait for.
+#[derive(Default)]
+struct ToClose {
+    store: OnceLock<Arc<dyn Store>>,
+    direct: OnceLock<Arc<DirectLog>>,
+    log: OnceLock<Arc<Log>>,
+}
+
+impl ToClose {
+    async fn close(&self) -> anyhow::Result<()> {
+        // What ends now is not the cause.
+        essential::begin_shutdown();
+        match (self.log.get(), self.direct.get()) {
+            // It closes the direct one.
+            (Some(log), _) => log.close().await,
+            (None, Some(direct)) => direct.close().await,
+            (None, None) => {}
+        }
+        if let Some(store) = self.store.get().cloned() {
+            tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
+        }
+        Ok(())
+    }
 }
 
 /// Listens, and says so: the last of what may fail before clients are served.
@@ -137,7 +166,7 @@ struct Opened {
 }
 
 /// Opens the store and what stands on it, up to the gateway, which listens to nobody yet.
-async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
+async fn open(config: &Config, name: String, to_close: &ToClose) -> anyhow::Result<Opened> {
     let steady = SteadyClock::new(Arc::new(SystemClock::new()), *config.clock_trust_after);
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(steady), Arc::new(KeyedRandom::new()));
@@ -157,66 +186,36 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         Arc::new(move || hub.reset())
     };
     let store = stores::open(config, clock.clone(), random.clone(), on_new_history).await?;
+    let _ = to_close.store.set(store.clone());
     tokio::spawn(report_clock_anomalies(clock.clone(), store.clone()));
     // Before anything essential runs, whose end would be told instead of what is wrong.
     let auth = open_auth(config, store.clone(), clock.clone()).await?;
-    let members =
-        Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
-    let keys = Arc::new(keys(config, store.clone(), clock.clone(), metrics.clone()));
-    let direct = Arc::new(DirectLog::start(
-        log_options(config),
-        store.clone(),
-        hub.clone(),
-        members.clone(),
-        keys.clone(),
-        clock.clone(),
-        metrics.clone(),
-    )?);
-    let parts = LogParts {
-        direct: direct.clone(),
-        store: store.clone(),
-        hub: hub.clone(),
-        members: members.clone(),
-        clock: clock.clone(),
-        random: random.clone(),
-        metrics: metrics.clone(),
-    };
-    // What runs by now ends with a start that fails. It is not the cause, which is told instead.
-    let log = stores::open_log(config, parts).await.inspect_err(|_| essential::begin_shutdown())?;
+    let pipeline = Pipeline::start(pipeline_options(config), store, hub, clock, random, metrics)?;
+    let _ = to_close.direct.set(pipeline.direct.clone());
+    let log = Arc::new(stores::open_log(config, pipeline.clone()).await?);
+    let _ = to_close.log.set(log.clone());
     #[cfg(feature = "otlp")]
     let exporting = match traced {
-        Some(traced) => {
-            let (hub, clocks) = ((hub.clone(), name.as_str()), (clock.clone(), random.clone()));
-            otlp::Exporting::start(config, traced, hub, clocks, metrics.clone())
-                .inspect_err(|_| essential::begin_shutdown())?
-        }
+        Some(traced) => otlp::Exporting::start(config, traced, &name, &pipeline)?,
         None => None,
     };
+    let metrics = pipeline.metrics.clone();
     let gateway = Gateway {
         name,
-        auth,
-        log: Arc::new(log),
-        unfinished: Unfinished::new(config.unfinished_bytes.0, metrics.clone()),
-        unread: Unread::new(config.unread_bytes.0, metrics.clone()),
-        store,
-        hub,
-        members,
-        keys,
-        metrics,
         program: Program { version: build::VERSION, revision: build::COMMIT, figures: process::figures },
         limits: limits(config),
         outbox: outbox_limits(config),
         server: server_limits(config),
+        unfinished: Unfinished::new(config.unfinished_bytes.0, metrics.clone()),
+        unread: Unread::new(config.unread_bytes.0, metrics),
         rates: Rates::new(rate_limits(config)),
         tls,
         allowed_origins: config.allowed_origins.0.clone(),
         checks_hosts: !config.has_auth() && (!*config.insecure || !config.allowed_origins.0.is_empty()),
-        clock,
-        random,
         statistics: Statistics::new(*config.metrics_default, started),
         compat: *config.compat,
         serves_clients: *config.role != config::Role::Committer,
-        documents: Documents::default(),
+        ..Gateway::new(pipeline, log, auth)
     };
     Ok(Opened {
         gateway,
@@ -229,20 +228,6 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
 fn server_name(config: &Config, address: SocketAddr) -> String {
     let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     (*config.name).clone().unwrap_or_else(|| format!("{}:{}", machine(), address.port()))
-}
-
-fn keys(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Keys {
-    let cache = CacheLimits {
-        bytes: config.kv_cache.0 as u64,
-        entries: *config.kv_cache_entries,
-        value_bytes: config.value_bytes.0 as u64,
-    };
-    if store.is_shared() {
-        let history_of = store.clone();
-        let epoch = Arc::new(move || history_of.epoch());
-        return Keys::shared(store, epoch, clock, metrics, cache);
-    }
-    Keys::new(store, clock, metrics, cache)
 }
 
 /// Interval in which the wall clock is checked even if the server is idle.
@@ -265,11 +250,7 @@ async fn report_clock_anomalies(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
 }
 
 /// Decides who calls, and says at each start what the choice means.
-async fn open_auth(
-    config: &Config,
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-) -> anyhow::Result<Arc<Auth>> {
+async fn open_auth(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> anyhow::Result<Auth> {
     let verifier = config.verifier().map_err(|error| ConfigError(vec![error]))?;
     if verifier.is_none() && *config.insecure {
         tracing::warn!(
@@ -278,7 +259,7 @@ async fn open_auth(
         );
     }
     let auth = Auth::open(verifier, config.account_rules(), store, clock).await;
-    Ok(Arc::new(auth.context("reading API keys, revoked tokens and accounts")?))
+    auth.context("reading API keys, revoked tokens and accounts")
 }
 
 pub(crate) fn log_options(config: &Config) -> LogOptions {
@@ -287,6 +268,18 @@ pub(crate) fn log_options(config: &Config) -> LogOptions {
         queue: QueueLimits { ops: *config.queue_operations, bytes: config.queue_bytes.0 },
         linger: *config.linger,
         ops_max,
+    }
+}
+
+fn pipeline_options(config: &Config) -> PipelineOptions {
+    PipelineOptions {
+        log: log_options(config),
+        members_ttl: *config.members_cache_ttl,
+        keys: CacheLimits {
+            bytes: config.kv_cache.0 as u64,
+            entries: *config.kv_cache_entries,
+            value_bytes: config.value_bytes.0 as u64,
+        },
     }
 }
 
@@ -414,9 +407,11 @@ mod tests {
     fn defaults_of_settings_are_those_of_the_parts() {
         let config = Config::of_defaults();
         assert_eq!(limits(&config), Limits::default());
-        assert_eq!(log_options(&config), LogOptions::default());
+        assert_eq!(pipeline_options(&config), PipelineOptions::default());
         assert_eq!(outbox_limits(&config), OutboxLimits::default());
         let limits = ServerLimits { connections: *config.connections, ..server_limits(&config) };
         assert_eq!(limits, ServerLimits::default());
+        assert_eq!(config.unfinished_bytes.0, Unfinished::DEFAULT_BYTES);
+        assert_eq!(config.unread_bytes.0, Unread::DEFAULT_BYTES);
     }
 }

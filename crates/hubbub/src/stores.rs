@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use hubbub_core::{Clock, RandomSource, Store};
 use hubbub_pipeline::hub::relay_over_store;
-use hubbub_pipeline::{DirectLog, Hub, Log, Members, Metrics};
+use hubbub_pipeline::{Log, Pipeline};
 use hubbub_store::embedded::{Embedded, EngineOptions, OpenError};
 
 use crate::config::Config;
@@ -142,25 +142,13 @@ pub(crate) fn scylla(config: &Config) -> hubbub_scylla::ScyllaOptions {
     }
 }
 
-/// The parts of the server that a message log may work with.
-#[cfg_attr(not(feature = "kafka"), allow(dead_code, reason = "other logs need fewer of them"))]
-pub(crate) struct LogParts {
-    pub(crate) direct: Arc<DirectLog>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) members: Arc<Members>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn RandomSource>,
-    pub(crate) metrics: Arc<Metrics>,
-}
-
 /// Opens the message log in front of the direct one. A program without the feature of a broker has refused its URL in the
 /// configuration.
 #[cfg_attr(not(any(feature = "amqp", feature = "kafka")), allow(unused_variables, clippy::unused_async))]
-pub(crate) async fn open_log(config: &Config, parts: LogParts) -> anyhow::Result<Log> {
-    let direct = parts.direct.clone();
+pub(crate) async fn open_log(config: &Config, pipeline: Pipeline) -> anyhow::Result<Log> {
+    let direct = pipeline.direct.clone();
     if !(config.uses_kafka() && *config.kafka_bus) {
-        relay_over_store(&parts.hub, &parts.store, &parts.clock, &*parts.random);
+        relay_over_store(&pipeline.hub, &pipeline.store, &pipeline.clock, &*pipeline.random);
     }
     #[cfg(feature = "amqp")]
     if config.uses_amqp() {
@@ -176,25 +164,14 @@ pub(crate) async fn open_log(config: &Config, parts: LogParts) -> anyhow::Result
             queue: crate::serve::log_options(config).queue,
         };
         let limits = crate::serve::limits(config);
-        let LogParts { clock, random, metrics, .. } = parts;
-        let broker = Amqp::start(options, limits, direct.clone(), clock, random, metrics).await?;
+        let broker = Amqp::start(options, limits, pipeline).await?;
         return Ok(Log::amqp(direct, broker));
     }
     #[cfg(feature = "kafka")]
     if config.uses_kafka() {
         let options = kafka(config)?;
         let limits = crate::serve::limits(config);
-        let LogParts { store, hub, members, clock, random, metrics, .. } = parts;
-        let parts = hubbub_pipeline::log::kafka::KafkaParts {
-            direct: direct.clone(),
-            store,
-            hub,
-            members,
-            clock,
-            random,
-            metrics,
-        };
-        let broker = hubbub_pipeline::log::kafka::Kafka::start(options, limits, parts).await?;
+        let broker = hubbub_pipeline::log::kafka::Kafka::start(options, limits, pipeline).await?;
         return Ok(Log::kafka(direct, broker));
     }
     Ok(Log::direct(direct))

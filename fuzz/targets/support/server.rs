@@ -8,18 +8,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hubbub_core::clock::{Clock, SeededRandom};
 use hubbub_core::invariant::broken_invariants;
-use hubbub_core::limits::Limits;
 use hubbub_core::{Store, Timestamp};
 use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::{Listeners, serve};
-use hubbub_gateway::{
-    Documents, ENCODE, Gateway, MetricsDefault, Rates, ServerLimits, Statistics, Unfinished, Unread,
-};
-use hubbub_pipeline::hub::OutboxLimits;
-use hubbub_pipeline::kv::CacheLimits;
-use hubbub_pipeline::log::{DirectLog, LogOptions};
-use hubbub_pipeline::metrics::{ProcessFigures, Program};
-use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics, Timeline};
+use hubbub_gateway::{ENCODE, Gateway, Unfinished, Unread};
+use hubbub_pipeline::{Hub, Log, Metrics, Pipeline, PipelineOptions, Timeline};
 use hubbub_store::embedded::{Durability, Embedded, EngineOptions};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -98,45 +91,15 @@ async fn open(data: &TempDir) -> Gateway {
     let metrics = Arc::new(Metrics::default());
     let timeline = Timeline::new(1 << 20, clock.clone());
     let hub = Arc::new(Hub::new(ENCODE, 16 << 20, clock.clone(), metrics.clone()).with_timeline(timeline));
-    let ttl = Duration::from_secs(60);
-    let members = Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), ttl));
-    let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 64 << 10 };
-    let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
-    let direct = DirectLog::start(
-        LogOptions::default(),
-        store.clone(),
-        hub.clone(),
-        members.clone(),
-        keys.clone(),
-        clock.clone(),
-        metrics.clone(),
-    );
     let auth = Auth::open(None, None, store.clone(), clock.clone()).await.expect("no keys");
+    let pipeline = Pipeline::start(PipelineOptions::default(), store, hub, clock, random, metrics.clone());
+    let pipeline = pipeline.expect("a pipeline");
+    let log = Log::direct(pipeline.direct.clone());
     Gateway {
-        name: "fuzzed".to_owned(),
-        log: Arc::new(Log::direct(Arc::new(direct.expect("a log")))),
-        store,
-        auth: Arc::new(auth),
-        hub,
-        members,
-        keys,
+        // Little, so that inputs can exceed it.
         unfinished: Unfinished::new(1 << 20, metrics.clone()),
-        unread: Unread::new(1 << 20, metrics.clone()),
-        metrics,
-        program: Program { version: "0", revision: "0", figures: ProcessFigures::default },
-        limits: Limits::default(),
-        outbox: OutboxLimits::default(),
-        server: ServerLimits::default(),
-        rates: Rates::default(),
-        tls: None,
-        allowed_origins: Vec::new(),
-        checks_hosts: false,
-        statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
-        clock,
-        random,
-        compat: None,
-        serves_clients: true,
-        documents: Documents::default(),
+        unread: Unread::new(1 << 20, metrics),
+        ..Gateway::new(pipeline, log, auth)
     }
 }
 

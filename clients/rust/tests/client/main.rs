@@ -7,4 +7,5 @@ mod refusals;
 mod requests;
 mod scripted;
 mod socket;
+mod strange;
 mod tokens;

@@ -102,7 +102,7 @@ async fn what_an_attempt_without_an_answer_may_have_done_is_told() {
         let error = within(client.keys().put("k", "v", only_if)).await.unwrap_err();
         assert_eq!((error.code.as_str(), condition(&requests.lock()[0].head)), (code, "\"3\""));
     }
-    let gone = Some((404, "", r#"{"code":"unknown_key"}"#));
+    let gone = Some((404, "Content-Type: application/problem+json\r\n", r#"{"code":"unknown_key"}"#));
     let seen = Some((200, "ETag: \"4\"\r\n", ""));
     for (was_there, replies) in [
         (false, vec![seen, gone, gone]),
@@ -133,8 +133,8 @@ async fn a_change_names_the_revision_it_saw() {
 async fn a_handler_that_fails_gives_its_message_back() {
     let delivery = r#"{"messages":[{"id":"7","receipt":"7-1","sender":"ann","message":"text"}]}"#;
     let over = Some((404, "", r#"{"code":"unknown_queue","retryable":false}"#));
-    let done = Some((200, "", "{}"));
-    let replies = vec![Some((200, "", delivery)), done, Some((200, "", delivery)), done, over];
+    let (back, done) = (Some((200, "", "{}")), Some((204, "", "")));
+    let replies = vec![Some((200, "", delivery)), back, Some((200, "", delivery)), done, over];
     let (client, requests) = answering(quick(), replies).await;
     let (mut handled, mut failures) = (0, Vec::new());
     let handler = async |delivery: &hubbub_client::Delivery| {

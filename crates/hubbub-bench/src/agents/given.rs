@@ -6,7 +6,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use super::Share;
 
 /// Options that concern the coordinator, or that an agent has of its own.
-pub(super) const LOCAL: [&str; 18] = [
+pub(super) const LOCAL: [&str; 19] = [
     "agents",
     "agents-secret-file",
     "broker-pid",
@@ -14,6 +14,7 @@ pub(super) const LOCAL: [&str; 18] = [
     "ca",
     "database",
     "json",
+    "keep",
     "out",
     "price",
     "quiet",

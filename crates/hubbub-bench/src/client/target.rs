@@ -155,6 +155,12 @@ impl Target {
         Some(format!("auth\ntoken:{token}\n"))
     }
 
+    /// As `--server` takes it.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.encryption.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.host, self.prefix)
+    }
+
     /// The first address that its name has.
     pub(crate) fn address(&self) -> SocketAddr {
         self.addr
@@ -180,6 +186,8 @@ mod tests {
     fn urls_are_taken_apart() {
         let target = Target::parse("http://127.0.0.1:8080/chat-server/").expect("address");
         assert_eq!((target.host.as_str(), target.prefix.as_str()), ("127.0.0.1:8080", "/chat-server"));
+        assert_eq!(target.url(), "http://127.0.0.1:8080/chat-server");
+        assert_eq!(Target::parse("wss://127.0.0.1").expect("address").url(), "https://127.0.0.1:443");
         assert_eq!(Target::parse("127.0.0.1").expect("address").host, "127.0.0.1:80");
         assert_eq!(Target::parse("wss://127.0.0.1/x").expect("address").host, "127.0.0.1:443");
         for wrong in ["ftp://127.0.0.1", "https://127.0.0.1:x", "127.0.0.1:1:2"] {

@@ -21,7 +21,9 @@ use keys::{Keys, Popularity};
 
 use crate::agents::{Divided, Share, divided, split};
 use crate::engine::{Account, Setup, Workload};
+use crate::job::BENCH_PREFIX;
 use crate::live::Live;
+use crate::made::Makes;
 use crate::options::{CONNECTIONS_MAX, Patience, TEXT_BYTES_MAX, sizes};
 use crate::pace::Due;
 use crate::phases::{Pacing, Phases, Timetable};
@@ -61,7 +63,7 @@ pub(crate) struct KvArgs {
     #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u64).range(..=KEYS_MAX), value_name = "N")]
     keys: u64,
     /// Put before the number of each key
-    #[arg(long, default_value = "bench-", value_name = "TEXT")]
+    #[arg(long, default_value = BENCH_PREFIX, value_name = "TEXT")]
     key_prefix: String,
     /// Bytes of a value
     #[arg(long, default_value_t = 100, value_parser = sizes(TEXT_BYTES_MAX), value_name = "N")]
@@ -147,6 +149,10 @@ impl Workload for KvArgs {
             "--get and --put are shares of 1"
         );
         self.pacing.check(&self.phases)
+    }
+
+    fn makes(&self) -> Makes {
+        Makes::Keys { prefix: self.key_prefix.clone(), count: self.keys, are_put: !self.no_preload }
     }
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {

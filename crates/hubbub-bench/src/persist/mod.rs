@@ -26,11 +26,12 @@ use tokio::task::JoinSet;
 use crate::client::Targets;
 use crate::engine::{self, Account, Loading, Setup, Workload};
 use crate::feed::Feed;
-use crate::job::Shape;
+use crate::job::{BENCH_PREFIX, Shape};
 use crate::lane::Lane;
 use crate::ledger::sum;
 use crate::listener::Listeners;
 use crate::live::Live;
+use crate::made::Makes;
 use crate::main_phase::EarlyEnd;
 use crate::options::{Common, Patience, Rules, TEXT_BYTES_MAX, arguments, duration, sizes};
 use crate::pace::{SLEEP_MIN, feed_paced, supply};
@@ -155,6 +156,14 @@ impl Workload for PersistArgs {
 
     fn check(&self) -> anyhow::Result<()> {
         preset::check(self)
+    }
+
+    /// What only fills the broker, or empties it, is one half of a measurement: what it has stored is looked at later.
+    fn makes(&self) -> Makes {
+        if self.fill || self.drain {
+            return Makes::Nothing;
+        }
+        Makes::Rooms { prefix: BENCH_PREFIX.to_owned(), count: self.rooms.max(1) }
     }
 
     async fn source(&self, setup: &Setup, stage: &Stage) -> anyhow::Result<Source> {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::caller::get;
-use crate::client::Target;
+use crate::client::{Target, Targets};
 use crate::engine::{self, Account, Loading, Setup, Workload};
 use crate::http::HttpArgs;
 use crate::options::{arguments, duration, seconds};
@@ -184,6 +184,8 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
     let line = ["--quiet", "--server", url, "--rate", &sends, "--duration", &seconds];
     let mut sending = arguments::<Loading<HttpArgs>>("http", &line)?;
     sending.common.access = common.access.clone();
+    let targets = Targets::from(target);
+    common.made.announce(&targets, false, &sending.own.makes()).await;
     let meter = meter();
     let (asked, sent) = tokio::try_join!(engine::measure(args), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");

@@ -28,6 +28,7 @@ use setup::{Bulk, QueueTarget, bulk};
 use crate::client::{Target, Targets};
 use crate::engine::{Account, Setup, Workload};
 use crate::live::Live;
+use crate::made::Made;
 use crate::options::{CONNECTIONS_MAX, Patience, TEXT_BYTES_MAX, duration, seconds, sizes};
 use crate::pace::{Due, Schedule};
 use crate::phases::{Pacing, Phases, Timetable};
@@ -152,7 +153,10 @@ impl Workload for QueueArgs {
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Stage>> {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
         let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
-        let places = places(self, &setup.targets, &clients).await?;
+        let made = &setup.common.made;
+        // What is left for a later run stays.
+        let made = if self.kind == Kind::Populate { &made.kept() } else { made };
+        let places = places(self, &setup.targets, &clients, made).await?;
         let depth = self.depth(setup).await;
         let missing = self.depth.saturating_sub(depth.unwrap_or(0));
         let (args, due) = (self.habits(), self.schedule().map(Due::new));
@@ -241,7 +245,12 @@ impl QueueArgs {
     }
 }
 
-async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Result<Vec<QueueTarget>> {
+async fn places(
+    args: &QueueArgs,
+    web: &Targets,
+    clients: &[u64],
+    made: &Made,
+) -> anyhow::Result<Vec<QueueTarget>> {
     let lines = args.line.iter().map(|address| web.first().line(address));
     let lines = lines.collect::<anyhow::Result<Vec<_>>>()?;
     let targets: Vec<&Target> = match args.via {
@@ -257,9 +266,10 @@ async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Res
         }
     };
     let mut places = Vec::new();
-    for target in targets {
+    for (target, web) in targets.into_iter().zip(web.iter()) {
         let dialect = Dialect { via: args.via, target: target.clone() };
-        let queues = setup::make_queues(&dialect, args.queues.max(1)).await?;
+        let (queues, made_queues) = setup::make_queues(&dialect, args.queues.max(1)).await?;
+        made.queues(web, &queues, made_queues, clients).await;
         let place = QueueTarget { dialect, queues };
         setup::register(&place, clients).await?;
         places.push(place);

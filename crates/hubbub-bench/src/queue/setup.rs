@@ -39,11 +39,12 @@ impl QueueTarget {
     }
 }
 
-/// Has at least `count` queues there, and gives that many.
-pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result<Arc<[u64]>> {
+/// Has at least `count` queues there. That many of them, and those of them that it made.
+pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result<(Arc<[u64]>, Vec<u64>)> {
     let mut caller = Caller::open(&dialect.target, TIMEOUT).await?;
     let there = ask(dialect, &mut caller, &QueueCommand::Queues, |said| said.numbers()).await?;
     let mut queues = there.context("queues cannot be listed")?;
+    let mut made = Vec::new();
     for number in 1..=count {
         if queues.len() as u64 >= count {
             break;
@@ -51,17 +52,19 @@ pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result
         if queues.contains(&number) {
             continue;
         }
-        let made = |said: Said<'_>| match said {
+        let id = |said: Said<'_>| match said {
             Said::Id(id) => Some(id),
             Said::Done => Some(number),
             _ => None,
         };
-        let made = ask(dialect, &mut caller, &QueueCommand::MakeQueue(number), made).await?;
-        queues.push(made.with_context(|| format!("queue {number} could not be made"))?);
+        let id = ask(dialect, &mut caller, &QueueCommand::MakeQueue(number), id).await?;
+        let id = id.with_context(|| format!("queue {number} could not be made"))?;
+        queues.push(id);
+        made.push(id);
     }
     queues.sort_unstable();
     queues.truncate(saturate(count));
-    Ok(queues.into())
+    Ok((queues.into(), made))
 }
 
 pub(super) async fn register(place: &QueueTarget, clients: &[u64]) -> anyhow::Result<()> {

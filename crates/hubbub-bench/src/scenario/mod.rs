@@ -53,6 +53,7 @@ use workload::{Measured, WorkloadKind};
 use crate::engine::Findings as _;
 use crate::lab::cgroup::{self, ResourceLimit};
 use crate::live::Overall;
+use crate::made;
 use crate::others::OthersMeter;
 use crate::price::PriceArgs;
 use crate::spawn::Server;
@@ -316,7 +317,12 @@ impl RunArgs {
     /// without, and cannot have, are left out of it. What runs that were killed left is removed first.
     async fn check(&self, scenario: &mut Scenario) -> anyhow::Result<String> {
         cgroup::remove_leftovers();
-        let is_given = self.server.is_some() || scenario.server.is_some();
+        let given = self.server.as_ref().or(scenario.server.as_ref());
+        let is_given = given.is_some();
+        if let Some(given) = given.filter(|given| *given != BARE && !self.quiet) {
+            let all = "the rooms, queues and keys of all measurements";
+            made::say(&format!("leaves in {given} {all}: removing them would slow down those that follow"));
+        }
         let has_own =
             |point: &Measurement| point.settings().next().is_some() || point.servers().ok() != Some(1);
         ensure!(

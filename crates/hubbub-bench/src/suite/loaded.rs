@@ -16,6 +16,7 @@ use crate::chat::ChatArgs;
 use crate::children::tied;
 use crate::client::Target;
 use crate::http::HttpArgs;
+use crate::job::BENCH_PREFIX;
 use crate::machine::scratch;
 use crate::query_load::{QueryTemplate, about_history, ask};
 use crate::report::{Report, grouped};
@@ -145,7 +146,7 @@ pub(super) fn asked_row(what: &str, targets_ms: &[f64], asked: &Run, report: &Re
 
 async fn disk_row(data: &Path, target: &Target, stored: u64) -> anyhow::Result<Row> {
     let page: serde_json::Value =
-        serde_json::from_str(&get(target, "/v1/rooms/1/messages?limit=1000").await?)?;
+        serde_json::from_str(&get(target, &format!("/v1/rooms/{BENCH_PREFIX}1/messages?limit=1000")).await?)?;
     let messages = page.get("messages").and_then(|messages| messages.as_array()).context("no messages")?;
     let json_bytes: usize = messages.iter().map(|message| message.to_string().len()).sum();
     let each = json_bytes as f64 / messages.len().max(1) as f64;

@@ -11,6 +11,7 @@ use super::{Bench, Row};
 use crate::caller::{Caller, get};
 use crate::chat::ChatArgs;
 use crate::client::Target;
+use crate::job::BENCH_PREFIX;
 use crate::limits::ENDLESS;
 use crate::phase::join;
 use crate::query_load::QueryTemplate;
@@ -41,9 +42,9 @@ impl Bench {
         for room in 1..=ROOMS {
             if room > BUSY_ROOMS {
                 let body = r#"{"userId":"someone","message":"The first message of a quiet room."}"#;
-                requests.push(("POST", format!("/v1/rooms/{room}/messages"), body));
+                requests.push(("POST", format!("/v1/rooms/{BENCH_PREFIX}{room}/messages"), body));
             }
-            requests.push(("PUT", format!("/v1/rooms/{room}/members/reader"), ""));
+            requests.push(("PUT", format!("/v1/rooms/{BENCH_PREFIX}{room}/members/reader"), ""));
         }
         // A room must be there before anybody joins it, so messages go first.
         let (first, then): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| request.0 == "POST");
@@ -90,10 +91,11 @@ impl Bench {
 
 /// Makes every sender a member of every busy room, then has somebody ask for statistics until aborted.
 async fn join_all(target: &Target) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    let rooms = (1..=BUSY_ROOMS).map(|room| ("PUT", format!("/v1/rooms/{room}"), "{}"));
+    let rooms = (1..=BUSY_ROOMS).map(|room| ("PUT", format!("/v1/rooms/{BENCH_PREFIX}{room}"), "{}"));
     make(target, rooms.collect()).await?;
-    let members = (1..=BUSY_ROOMS)
-        .flat_map(|room| (1..=SENDERS).map(move |user| format!("/v1/rooms/{room}/members/{user}")));
+    let members = (1..=BUSY_ROOMS).flat_map(|room| {
+        (1..=SENDERS).map(move |user| format!("/v1/rooms/{BENCH_PREFIX}{room}/members/{user}"))
+    });
     make(target, members.map(|path| ("PUT", path, "")).collect()).await?;
     let target = target.clone();
     Ok(tokio::spawn(async move {

@@ -6,7 +6,7 @@ use hubbub_core::kv::KvChanged;
 use hubbub_core::{KvOp, KvOutcome, Outcome, Refusal, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct KeptValue {
     pub(super) value: Vec<u8>,
     pub(super) revision: u64,
     pub(super) expires: Option<i64>,
@@ -15,7 +15,7 @@ pub(super) struct Kept {
 /// All keys, and all that ever happened to them.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    keys: BTreeMap<Vec<u8>, Kept>,
+    keys: BTreeMap<Vec<u8>, KeptValue>,
     pub(super) changes: Vec<(u64, Vec<u8>, KvChanged)>,
     /// The last one given.
     pub revision: u64,
@@ -23,11 +23,11 @@ pub struct Model {
 
 impl Model {
     /// What is there at a time.
-    pub(super) fn at(&self, now: i64) -> impl Iterator<Item = (&Vec<u8>, &Kept)> {
+    pub(super) fn at(&self, now: i64) -> impl Iterator<Item = (&Vec<u8>, &KeptValue)> {
         self.keys.iter().filter(move |(_, kept)| kept.expires.is_none_or(|expires| expires > now))
     }
 
-    pub(super) fn get(&self, key: &[u8], now: i64) -> Option<&Kept> {
+    pub(super) fn get(&self, key: &[u8], now: i64) -> Option<&KeptValue> {
         self.keys.get(key).filter(|kept| kept.expires.is_none_or(|expires| expires > now))
     }
 
@@ -36,7 +36,7 @@ impl Model {
     pub(super) fn bring_back(&mut self) {
         for (revision, key, what) in &self.changes {
             if *what == KvChanged::Deleted {
-                let empty = Kept { value: Vec::new(), revision: *revision, expires: None };
+                let empty = KeptValue { value: Vec::new(), revision: *revision, expires: None };
                 self.keys.entry(key.clone()).or_insert(empty);
             }
         }
@@ -67,7 +67,7 @@ impl Model {
             KvOp::Put { value, ttl_ms, .. } => {
                 let revision = self.change(key, KvChanged::Put);
                 let expires = ttl_ms.map(|ttl| now + i64::try_from(ttl).unwrap() * 1_000);
-                self.keys.insert(key.to_vec(), Kept { value: value.to_vec(), revision, expires });
+                self.keys.insert(key.to_vec(), KeptValue { value: value.to_vec(), revision, expires });
                 KvOutcome::Put {
                     revision,
                     expires_at: expires.map(Timestamp::from_micros),
@@ -86,7 +86,7 @@ impl Model {
 
     fn sweep(&mut self, now: i64) {
         // What ran out first goes first, of what ran out together what was put first.
-        let is_over = |kept: &&Kept| kept.expires.is_some_and(|expires| expires <= now);
+        let is_over = |kept: &&KeptValue| kept.expires.is_some_and(|expires| expires <= now);
         let over = self.keys.iter().filter(|(_, kept)| is_over(kept));
         let mut over: Vec<_> = over.map(|(key, kept)| (kept.expires, kept.revision, key.clone())).collect();
         over.sort();

@@ -11,7 +11,7 @@ use hubbub_core::store::Read;
 use hubbub_core::{Clock, KvOp, KvStore, Outcome, Timestamp};
 
 use super::super::tests::{Flaw, InMemory, Memory, missed};
-use super::model::{Kept, Model};
+use super::model::{KeptValue, Model};
 
 const FLAWS: [Flaw; 12] = [
     Flaw::KeyChangesForgetDeletions,
@@ -67,7 +67,7 @@ pub(crate) fn restarted(flaw: Flaw, mut model: Model) -> Model {
 }
 
 impl InMemory {
-    fn key_info((key, kept): (&Vec<u8>, &Kept)) -> KeyInfo {
+    fn key_info((key, kept): (&Vec<u8>, &KeptValue)) -> KeyInfo {
         KeyInfo {
             key: Arc::from(key.as_slice()),
             revision: kept.revision,
@@ -100,7 +100,7 @@ impl KvStore for InMemory {
             after.is_none_or(|after| key > after || (self.flaw == Flaw::KeyPagesRepeat && key == after))
         };
         let is_meant = |key: &[u8]| self.flaw == Flaw::KeyPrefixIsIgnored || key.starts_with(prefix);
-        let fits = |(key, _): &(&Vec<u8>, &Kept)| is_meant(key) && is_behind(key);
+        let fits = |(key, _): &(&Vec<u8>, &KeptValue)| is_meant(key) && is_behind(key);
         let keys = model.at(now).filter(fits).take(limit).map(Self::key_info).collect();
         Box::pin(ready(Ok(KeyPage { keys, revision: model.revision })))
     }

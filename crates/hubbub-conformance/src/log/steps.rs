@@ -9,7 +9,7 @@ use hubbub_core::{
     log_partition,
 };
 
-use super::super::model::{Kept, Model, Post};
+use super::super::model::{KeptMessage, Model, Post};
 use super::super::steps::{room_id, unbounded};
 
 /// Partitions of the log.
@@ -136,14 +136,14 @@ pub(super) fn without_numbers(outcome: Outcome) -> Outcome {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     info: Option<RoomInfo>,
-    messages: Vec<Kept>,
+    messages: Vec<KeptMessage>,
     /// For each user the unread messages, or that it is no member.
     unread: Vec<Option<u64>>,
 }
 
 impl Seen {
-    fn new(info: Option<RoomInfo>, messages: Vec<Kept>, unread: Vec<Option<u64>>) -> Self {
-        let unnumbered = |kept| Kept { seq: 0, ..kept };
+    fn new(info: Option<RoomInfo>, messages: Vec<KeptMessage>, unread: Vec<Option<u64>>) -> Self {
+        let unnumbered = |kept| KeptMessage { seq: 0, ..kept };
         let info = info.map(|info| RoomInfo { head: 0, oldest: 0, ..info });
         Self { info, messages: messages.into_iter().map(unnumbered).collect(), unread }
     }
@@ -164,8 +164,8 @@ pub(super) async fn observe(store: &Arc<dyn Store>) -> (Vec<Seen>, Numbers) {
     for room in ROOMS {
         let info = store.room(room_id(room)).await.unwrap();
         let page = store.history(room_id(room), unbounded(Cursor::After(0))).await;
-        let messages: Vec<Kept> = page
-            .map(|page| page.messages.iter().map(|message| Kept::of(&message)).collect())
+        let messages: Vec<KeptMessage> = page
+            .map(|page| page.messages.iter().map(|message| KeptMessage::of(&message)).collect())
             .unwrap_or_default();
         let seqs: Vec<u64> = messages.iter().map(|kept| kept.seq).collect();
         assert!(seqs.is_sorted_by(|one, next| one < next), "numbers of {room}: {seqs:?}");

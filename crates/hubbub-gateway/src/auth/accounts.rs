@@ -13,7 +13,7 @@ use hubbub_core::{Timestamp, UserId};
 use serde::{Deserialize, Serialize};
 
 use super::attempts::{AttemptLimits, Attempts};
-use super::caller::{Access, Source};
+use super::caller::{Access, RightsSource};
 use super::grants::{Grants, GrantsText};
 use super::passwords::Passwords;
 
@@ -174,7 +174,7 @@ impl Accounts {
             grants: account.grants.clone(),
             expires_at: Some(Timestamp::from_micros(login.expires_at)),
             leeway: Duration::ZERO,
-            source: Source::Login(id.into()),
+            source: RightsSource::Login(id.into()),
         })
     }
 
@@ -270,8 +270,8 @@ impl StoredLogin {
 /// The login somebody calls with, if it is one.
 pub(crate) fn login_of(access: &Access) -> Option<&str> {
     match &access.source {
-        Source::Login(id) => Some(id),
-        Source::Anyone | Source::Token { .. } | Source::Key(_) => None,
+        RightsSource::Login(id) => Some(id),
+        RightsSource::Anyone | RightsSource::Token { .. } | RightsSource::Key(_) => None,
     }
 }
 

@@ -17,7 +17,7 @@ const USER_HEADER: &str = "hubbub-user";
 
 /// Where somebody's rights come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum RightsSource {
     /// Nobody has to prove anything on this server.
     Anyone,
     Token {
@@ -31,7 +31,7 @@ pub(crate) enum Source {
     Login(Box<str>),
 }
 
-impl Source {
+impl RightsSource {
     /// Whether it is an entry of the store, which other servers may end at any time.
     pub(crate) fn is_stored(&self) -> bool {
         matches!(self, Self::Key(_) | Self::Login(_))
@@ -41,14 +41,14 @@ impl Source {
 /// Somebody who proved who it is, or did not have to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// `None` only with [`Source::Anyone`].
+    /// `None` only with [`RightsSource::Anyone`].
     pub(crate) subject: Option<UserId>,
     pub(crate) grants: Grants,
     /// When it ends, as whoever issued it says.
     pub(crate) expires_at: Option<Timestamp>,
     /// How long it is accepted after that: clocks may differ.
     pub(crate) leeway: Duration,
-    pub(crate) source: Source,
+    pub(crate) source: RightsSource,
 }
 
 impl Access {
@@ -76,13 +76,13 @@ pub(crate) enum Identity {
 
 static OF_ANYONE: LazyLock<Access> = LazyLock::new(|| {
     let grants = Grants::administrator();
-    Access { subject: None, grants, expires_at: None, leeway: Duration::ZERO, source: Source::Anyone }
+    Access { subject: None, grants, expires_at: None, leeway: Duration::ZERO, source: RightsSource::Anyone }
 });
 static OF_ANY_USER: LazyLock<Grants> = LazyLock::new(Grants::of_any_user);
 
 /// What a caller wants to do, and with what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need<'a> {
+pub(crate) enum Requirement<'a> {
     Room(Right, &'a str),
     Queue(Right, &'a str),
     /// To find out that a queue is there.
@@ -190,71 +190,77 @@ impl Caller {
 
     /// Whether the caller may do something. Every protocol asks here, and nowhere else. That only members of a room for
     /// members may use it is the store's rule and comes on top.
-    pub(crate) fn may(&self, need: Need<'_>) -> Result<(), Problem> {
+    pub(crate) fn may(&self, requirement: Requirement<'_>) -> Result<(), Problem> {
         if self.is_administrator() {
             return Ok(());
         }
         // Without a user there is no token that is not an administrator's; nobody gets the name of nobody.
         let name = self.as_str().ok_or_else(|| forbidden("only the administrator may".to_owned()))?;
         let grants = self.grants();
-        let is_allowed = match need {
-            Need::Room(right, room) => grants.has_room(right, room),
-            Need::Queue(right, queue) => grants.has_queue(right, queue),
-            Need::KnowQueue(queue) => {
+        let is_allowed = match requirement {
+            Requirement::Room(right, room) => grants.has_room(right, room),
+            Requirement::Queue(right, queue) => grants.has_queue(right, queue),
+            Requirement::KnowQueue(queue) => {
                 grants.has_queue(Right::Read, queue) || grants.has_queue(Right::Write, queue)
             }
-            Need::AllQueues(right) => grants.has_all_queues(right),
-            Need::Key(right, prefix) | Need::Keys(right, prefix) => grants.has_keys(right, prefix),
-            Need::Own(user) | Need::Sender(user) => user == name,
-            Need::Logins(user) => user == name && self.manages_logins(),
-            Need::Erase(user) => user == name && grants.has_all_rooms(Right::Write),
-            Need::Client(client) => client == name && grants.has_some_queue(),
-            Need::Scope(scope) => grants.has_scope(scope),
-            Need::Admin => false,
+            Requirement::AllQueues(right) => grants.has_all_queues(right),
+            Requirement::Key(right, prefix) | Requirement::Keys(right, prefix) => {
+                grants.has_keys(right, prefix)
+            }
+            Requirement::Own(user) | Requirement::Sender(user) => user == name,
+            Requirement::Logins(user) => user == name && self.manages_logins(),
+            Requirement::Erase(user) => user == name && grants.has_all_rooms(Right::Write),
+            Requirement::Client(client) => client == name && grants.has_some_queue(),
+            Requirement::Scope(scope) => grants.has_scope(scope),
+            Requirement::Admin => false,
         };
-        if is_allowed { Ok(()) } else { Err(self.refusal(need, name)) }
+        if is_allowed { Ok(()) } else { Err(self.refusal(requirement, name)) }
     }
 
     /// Whether [`Self::may`] allows it.
-    pub(crate) fn is_allowed(&self, need: Need<'_>) -> bool {
-        self.may(need).is_ok()
+    pub(crate) fn is_allowed(&self, requirement: Requirement<'_>) -> bool {
+        self.may(requirement).is_ok()
     }
 
     /// Whether it is a login, or an administrator who acts for somebody. A key or a token that was given to a program for one
     /// thing says nothing of logins.
     fn manages_logins(&self) -> bool {
-        self.access().grants.is_admin || matches!(self.access().source, Source::Login(_))
+        self.access().grants.is_admin || matches!(self.access().source, RightsSource::Login(_))
     }
 
-    fn refusal(&self, need: Need<'_>, name: &str) -> Problem {
-        let what = match need {
-            Need::Room(Right::Read, room) => format!("read room '{room}'"),
-            Need::Room(Right::Write, room) => format!("send to room '{room}'"),
-            Need::Room(Right::Manage, room) => format!("manage room '{room}'"),
-            Need::Queue(Right::Read, queue) => format!("take from queue '{queue}'"),
-            Need::Queue(_, queue) => format!("send to queue '{queue}'"),
-            Need::KnowQueue(queue) => format!("see queue '{queue}'"),
-            Need::AllQueues(_) => "take from all queues".to_owned(),
-            Need::Key(Right::Read, _) => "read this key".to_owned(),
-            Need::Key(..) => "change this key".to_owned(),
-            Need::Keys(..) => "read all of these keys; name a prefix that it may read".to_owned(),
-            Need::Own(user) => return forbidden(format!("this is for '{user}' and for administrators")),
-            Need::Logins(user) => {
+    fn refusal(&self, requirement: Requirement<'_>, name: &str) -> Problem {
+        let what = match requirement {
+            Requirement::Room(Right::Read, room) => format!("read room '{room}'"),
+            Requirement::Room(Right::Write, room) => format!("send to room '{room}'"),
+            Requirement::Room(Right::Manage, room) => format!("manage room '{room}'"),
+            Requirement::Queue(Right::Read, queue) => format!("take from queue '{queue}'"),
+            Requirement::Queue(_, queue) => format!("send to queue '{queue}'"),
+            Requirement::KnowQueue(queue) => format!("see queue '{queue}'"),
+            Requirement::AllQueues(_) => "take from all queues".to_owned(),
+            Requirement::Key(Right::Read, _) => "read this key".to_owned(),
+            Requirement::Key(..) => "change this key".to_owned(),
+            Requirement::Keys(..) => "read all of these keys; name a prefix that it may read".to_owned(),
+            Requirement::Own(user) => {
+                return forbidden(format!("this is for '{user}' and for administrators"));
+            }
+            Requirement::Logins(user) => {
                 return forbidden(format!(
                     "this is for who is logged in as '{user}', and for administrators"
                 ));
             }
-            Need::Erase(user) if user == name => "erase, which takes w for all rooms".to_owned(),
-            Need::Erase(user) => return forbidden(format!("this is for '{user}' and for administrators")),
-            Need::Client(client) if client != name => {
+            Requirement::Erase(user) if user == name => "erase, which takes w for all rooms".to_owned(),
+            Requirement::Erase(user) => {
+                return forbidden(format!("this is for '{user}' and for administrators"));
+            }
+            Requirement::Client(client) if client != name => {
                 return forbidden(format!("'{name}' may not act as '{client}'"));
             }
-            Need::Client(_) => "use any queue".to_owned(),
-            Need::Sender(_) => return self.wrong_sender(name),
-            Need::Scope(Scope::Stats) => {
+            Requirement::Client(_) => "use any queue".to_owned(),
+            Requirement::Sender(_) => return self.wrong_sender(name),
+            Requirement::Scope(Scope::Stats) => {
                 return forbidden("statistics of others are for administrators".to_owned());
             }
-            Need::Scope(_) | Need::Admin => {
+            Requirement::Scope(_) | Requirement::Admin => {
                 return forbidden(format!("only the administrator may, not '{name}'"));
             }
         };
@@ -265,8 +271,8 @@ impl Caller {
     fn wrong_sender(&self, name: &str) -> Problem {
         let faults = vec![FieldError::new("userId", format!("must be the caller, '{name}'"))];
         match self.access().source {
-            Source::Anyone => Problem::invalid(faults),
-            Source::Token { .. } | Source::Key(_) | Source::Login(_) => {
+            RightsSource::Anyone => Problem::invalid(faults),
+            RightsSource::Token { .. } | RightsSource::Key(_) | RightsSource::Login(_) => {
                 let detail = format!("userId must be '{name}', whose token this is");
                 Problem { faults, ..forbidden(detail) }
             }

@@ -12,7 +12,7 @@ use hubbub_core::{Timestamp, UserId};
 use serde::{Deserialize, Serialize};
 
 use super::accounts::Accounts;
-use super::caller::{Access, Source};
+use super::caller::{Access, RightsSource};
 use super::grants::GrantsText;
 use super::receipts::{self, ReceiptFormat};
 use super::secrets::hash;
@@ -180,10 +180,10 @@ impl Entries {
     /// Whether somebody's token or key was revoked.
     pub(super) fn is_revoked(&self, access: &Access) -> bool {
         match &access.source {
-            Source::Anyone => false,
-            Source::Key(id) => !self.keys.contains_key(&**id),
-            Source::Login(id) => !self.accounts.is_valid(id),
-            Source::Token { id, issued_at } => {
+            RightsSource::Anyone => false,
+            RightsSource::Key(id) => !self.keys.contains_key(&**id),
+            RightsSource::Login(id) => !self.accounts.is_valid(id),
+            RightsSource::Token { id, issued_at } => {
                 let user = access.subject.as_ref().map(UserId::as_str);
                 id.as_deref().is_some_and(|id| self.has_revoked(Revoked::Token, id, *issued_at))
                     || user.is_some_and(|user| self.has_revoked(Revoked::User, user, *issued_at))
@@ -230,7 +230,7 @@ fn api_key(id: &str, value: &[u8]) -> Result<(StoredKey, Arc<Access>), String> {
     let grants = stored.grants.parse()?;
     let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
     let expires_at = stored.expires_at.map(Timestamp::from_micros);
-    let source = Source::Key(id.into());
+    let source = RightsSource::Key(id.into());
     let access = Access { subject: Some(subject), grants, expires_at, leeway: Duration::ZERO, source };
     Ok((stored, Arc::new(access)))
 }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hubbub_core::backoff::Backoff;
 use hyper::Uri;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -19,28 +20,21 @@ pub(super) const SET_BYTES_MAX: usize = 256 * 1024;
 const URL_INTERVAL: Duration = Duration::from_secs(600);
 const FILE_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after a failed read, or one that an unknown key asked for; doubles with each that brings nothing new.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How long the next read waits that follows a failed one, or that an unknown key asks for.
-struct Pause {
-    next: Duration,
-}
-
-impl Pause {
-    fn new() -> Self {
-        Self { next: PAUSES[0] }
-    }
-
-    /// The pause after a read that took something new, or nothing, or failed.
-    fn after<T, E>(&mut self, taken: &Result<Option<T>, E>, is_asked_for: bool) -> Duration {
-        let is_in_vain = match taken {
-            Ok(Some(_)) => false,
-            Ok(None) => is_asked_for,
-            Err(_) => true,
-        };
-        let pause = if is_in_vain { self.next } else { PAUSES[0] };
-        self.next = if is_in_vain { (pause * 2).min(PAUSES[1]) } else { pause };
-        pause
+/// The pause after a read that took something new, or nothing, or failed.
+fn pause_after<T, E>(backoff: &mut Backoff, taken: &Result<Option<T>, E>, is_asked_for: bool) -> Duration {
+    let is_in_vain = match taken {
+        Ok(Some(_)) => false,
+        Ok(None) => is_asked_for,
+        Err(_) => true,
+    };
+    if is_in_vain {
+        backoff.exact_pause()
+    } else {
+        backoff.reset();
+        PAUSE_FIRST
     }
 }
 
@@ -93,7 +87,7 @@ pub(super) async fn keep(
     on_change: impl Fn(),
 ) {
     let mut known: Option<Vec<u8>> = None;
-    let mut pause = Pause::new();
+    let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
     let (mut has_failed, mut is_asked_for) = (false, false);
     loop {
         let read = source.read().await;
@@ -104,7 +98,7 @@ pub(super) async fn keep(
             Err(error) => Err(error),
         };
         let read_at = Instant::now();
-        let again = read_at + pause.after(&taken, is_asked_for);
+        let again = read_at + pause_after(&mut backoff, &taken, is_asked_for);
         let next = match taken {
             Ok(text) => {
                 if let Some(text) = text {
@@ -141,12 +135,13 @@ mod tests {
     #[test]
     fn only_reads_in_vain_make_the_next_one_wait_longer() {
         let (is_new, is_same, has_failed) = (Ok(Some(())), Ok(None), Err(()));
-        let mut pause = Pause::new();
+        let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
+        let mut pause_after = |taken, is_asked_for| pause_after(&mut backoff, taken, is_asked_for);
         for (in_vain, is_asked_for) in [(&has_failed, false), (&is_same, true), (&has_failed, true)] {
             for (taken, is_asked_for) in [(&is_same, false), (&is_new, false), (&is_new, true)] {
-                assert_eq!([(); 20].map(|()| pause.after(taken, is_asked_for)), [PAUSES[0]; 20]);
+                assert_eq!([(); 20].map(|()| pause_after(taken, is_asked_for)), [PAUSE_FIRST; 20]);
             }
-            let pauses = [(); 8].map(|()| pause.after(in_vain, is_asked_for).as_secs());
+            let pauses = [(); 8].map(|()| pause_after(in_vain, is_asked_for).as_secs());
             assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         }
     }

@@ -2,7 +2,7 @@ use hubbub_core::clock::ManualClock;
 use hubbub_core::queue::LeaseReceipt;
 use hubbub_core::{Timestamp, UserId};
 
-use super::super::caller::Source;
+use super::super::caller::RightsSource;
 use super::super::entries::key_of_key;
 use super::super::grants::GrantsText;
 use super::super::receipts;
@@ -25,7 +25,10 @@ fn token(id: &str, user: &str, issued_at: i64) -> Access {
         grants: GrantsText::default().parse().unwrap(),
         expires_at: None,
         leeway: std::time::Duration::ZERO,
-        source: Source::Token { id: Some(id.into()), issued_at: Some(Timestamp::from_micros(issued_at)) },
+        source: RightsSource::Token {
+            id: Some(id.into()),
+            issued_at: Some(Timestamp::from_micros(issued_at)),
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Auth;
-use super::caller::Source;
+use super::caller::RightsSource;
 use super::session::Watched;
 
 /// Rooms that are named of each connection; the others are counted.
@@ -83,7 +83,7 @@ impl Connection {
     pub(super) fn of(number: u64, watched: &Watched) -> Option<Self> {
         let listed = watched.listed.as_deref()?;
         let key_id = match watched.access.as_deref().map(|access| &access.source) {
-            Some(Source::Key(id)) => Some(id.clone()),
+            Some(RightsSource::Key(id)) => Some(id.clone()),
             _ => None,
         };
         let Listed { kind, address, opened_at, .. } = *listed;

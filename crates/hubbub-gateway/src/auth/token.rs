@@ -13,7 +13,7 @@ use hubbub_core::{Timestamp, UserId};
 use jsonwebtoken::{Algorithm, Validation};
 use serde::{Deserialize, Serialize};
 
-use super::caller::{Access, Source};
+use super::caller::{Access, RightsSource};
 use super::grants::GrantsText;
 use super::keys::{self, VerifyingKey};
 
@@ -171,7 +171,8 @@ impl Verifier {
             return Err(format!("jti must have at most {ID_BYTES_MAX} bytes").into());
         }
         let grants = claims.grants.parse()?;
-        let source = Source::Token { id: claims.jti.map(Into::into), issued_at: claims.iat.and_then(time) };
+        let source =
+            RightsSource::Token { id: claims.jti.map(Into::into), issued_at: claims.iat.and_then(time) };
         Ok(Access { subject, grants, expires_at: Some(expires_at), leeway: self.rules.leeway, source })
     }
 

@@ -71,7 +71,7 @@ fn a_token_says_who_and_what() {
     let after = |seconds| Timestamp::from_micros((NOW + 60 + seconds) * 1_000_000);
     assert!(!access.has_expired(after(29)) && access.has_expired(after(30)), "with tolerance");
     let issued_at = Some(Timestamp::from_micros((NOW - 5) * 1_000_000));
-    assert_eq!(access.source, Source::Token { id: Some("7".into()), issued_at });
+    assert_eq!(access.source, RightsSource::Token { id: Some("7".into()), issued_at });
     let admin = verifier().verify(&signed(&json!({"admin": true, "exp": NOW + 1})), now()).unwrap();
     assert!(admin.grants.is_admin && admin.subject.is_none());
 }

@@ -18,7 +18,7 @@ use super::types::{Id, Time};
 use super::{Answer, Body, json_of, no_content};
 use crate::Gateway;
 use crate::auth::accounts::{key_of_login, login_of};
-use crate::auth::caller::Source;
+use crate::auth::caller::RightsSource;
 use crate::auth::credentials::{COOKIE_NAME, token_of};
 use crate::auth::entries::{StoredKey, key_of_key};
 use crate::auth::list::{self, ENTRIES_MAX};
@@ -66,7 +66,7 @@ pub(super) async fn me(call: Call) -> Answer {
         &Me {
             user_id: caller.user.clone().map(Id),
             admin: caller.is_administrator(),
-            authentication: access.source != Source::Anyone,
+            authentication: access.source != RightsSource::Anyone,
             expires_at: access.expires_at.map(Time),
             scopes: access.grants.scopes(),
             login: login_of(access)

@@ -72,6 +72,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "dashboard/connections.js"),
     file!(SCRIPT, "dashboard/figures.js"),
     file!(SCRIPT, "dashboard/keys.js"),
+    file!(SCRIPT, "dashboard/lines.js"),
     file!(SCRIPT, "dashboard/logins.js"),
     file!(SCRIPT, "dashboard/main.js"),
     file!(SCRIPT, "dashboard/panels.js"),

@@ -271,11 +271,11 @@ impl Stream {
         })?
     }
 
-    fn submit(&mut self) -> Piece {
+    fn submit(&mut self) -> SubmittedLines {
         let lines = std::mem::take(&mut self.lines);
         self.under_way_bytes = std::mem::take(&mut self.lines_bytes);
         if self.ops.is_empty() {
-            return Piece { lines, ticket: Ok(None) };
+            return SubmittedLines { lines, ticket: Ok(None) };
         }
         let submitted = self.gateway.log.submit(&self.ops, &self.waiter);
         let count = self.ops.len() as u64;
@@ -289,7 +289,7 @@ impl Stream {
             self.gateway.metrics.reject(problem.code, count);
             problem
         });
-        Piece { lines, ticket }
+        SubmittedLines { lines, ticket }
     }
 
     /// Refuses what was checked while another piece failed, and all that follows.
@@ -304,8 +304,8 @@ impl Stream {
         self.refused_by = Some(problem.clone());
     }
 
-    async fn answer(&mut self, piece: Piece, writer: &Writer) -> Result<(), Gone> {
-        let Piece { lines, ticket } = piece;
+    async fn answer(&mut self, piece: SubmittedLines, writer: &Writer) -> Result<(), Gone> {
+        let SubmittedLines { lines, ticket } = piece;
         let epoch = self.gateway.epoch_of(ticket.as_ref().ok().and_then(Option::as_ref));
         let result = ticket.and_then(|ticket| match ticket.as_ref().map(Ticket::outcomes) {
             None => Ok(Vec::new()),
@@ -348,13 +348,13 @@ fn next_sent<'a>(
 }
 
 /// Lines that are on their way together, and the ticket of the messages among them.
-struct Piece {
+struct SubmittedLines {
     lines: Vec<Result<String, Problem>>,
     ticket: Result<Option<Ticket>, Problem>,
 }
 
-async fn arrival(waiter: &Waiter, piece: Option<&Piece>) {
-    if let Some(Piece { ticket: Ok(Some(ticket)), .. }) = piece {
+async fn arrival(waiter: &Waiter, piece: Option<&SubmittedLines>) {
+    if let Some(SubmittedLines { ticket: Ok(Some(ticket)), .. }) = piece {
         waiter.wait(ticket).await;
     }
 }

@@ -17,13 +17,13 @@ use super::store_read::{StoreRead, read_something};
 use super::{Answer, json_of, respond};
 use crate::Gateway;
 use crate::auth::Scope;
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::problem::RETRY_AFTER_S;
 
 pub(super) async fn ready(call: Call) -> Answer {
     let read = read_something(call.gateway()).await;
     let (status, components) = examine(call.gateway(), read);
-    let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Need::Scope(Scope::Health)));
+    let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Requirement::Scope(Scope::Health)));
     let version = may_see.then_some(env!("CARGO_PKG_VERSION"));
     let health = Health { status, version, components: may_see.then_some(components) };
     if status != Soundness::Down {

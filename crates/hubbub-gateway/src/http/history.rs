@@ -10,10 +10,11 @@ use hyper::StatusCode;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
+use super::one_history::read_of_one_history;
 use super::query::{Query, refuse_faults, require};
 use super::{Answer, json};
 use crate::auth::Right;
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::json::{write_items, write_number, write_text, write_text_or_null};
 use crate::problem::{Problem, Reset};
 
@@ -28,8 +29,8 @@ pub(super) async fn history(call: Call) -> Answer {
     let reads = Reads::of(gateway, call.headers())?;
     let caller = call.caller()?;
     let _turn = gateway.unread.begin_large().await?;
-    let page = gateway.read_as(&room, &caller, reads.history(room.clone(), page_query)).await?;
-    let epoch = gateway.store.epoch();
+    let read = || gateway.read_as(&room, &caller, reads.history(room.clone(), page_query));
+    let (page, epoch) = read_of_one_history(|| gateway.store.epoch(), read).await?;
     // From the oldest on is what every history can honour.
     let is_foreign = page_query.cursor != Cursor::After(0)
         && call.query.get("epoch").is_some_and(|given| *given != *epoch);
@@ -126,7 +127,8 @@ pub(super) async fn user_messages(call: Call) -> Answer {
     let reads = Reads::of(gateway, call.headers())?;
     let epoch = gateway.store.epoch();
     let caller = call.caller()?;
-    let may_read = |message: &Message<'_>| caller.is_allowed(Need::Room(Right::Read, message.sent.room));
+    let may_read =
+        |message: &Message<'_>| caller.is_allowed(Requirement::Room(Right::Read, message.sent.room));
     loop {
         // For each page: who wrote much, and may read nothing of it, is in nobody's way.
         let _turn = gateway.unread.begin_large().await?;

@@ -20,7 +20,7 @@ use super::types::{Id, Time};
 use super::{Answer, json_of, no_content};
 use crate::Gateway;
 use crate::auth::accounts::{self, StoredAccount, StoredLogin, key_of_login};
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::auth::passwords::PASSWORD_CHARS;
 use crate::auth::secrets::make_secret;
 use crate::json::object_of_bytes;
@@ -188,7 +188,7 @@ pub(super) async fn list_logins(call: Call) -> Answer {
     let (after, limit) = call.page(UserId::new)?;
     let user = wanted.or_else(|| caller.user.clone());
     if let Some(user) = &user {
-        caller.may(Need::Logins(user.as_str()))?;
+        caller.may(Requirement::Logins(user.as_str()))?;
     }
     logging_in(gateway)?;
     gateway.auth.refresh().await?;
@@ -216,7 +216,7 @@ pub(super) async fn end_login(call: Call) -> Answer {
     gateway.auth.refresh().await?;
     let user = gateway.auth.list.login_by_id(id).map(|login| login.user);
     // Nobody is told of the logins of others.
-    let user = user.filter(|user| caller.is_allowed(Need::Logins(user)));
+    let user = user.filter(|user| caller.is_allowed(Requirement::Logins(user)));
     let user = user.ok_or_else(|| Problem::new(ErrorCode::NotFound, "there is no such login"))?;
     change(gateway, KvOp::Delete { key: &key_of_login(id), condition: Condition::Always }).await?;
     tracing::info!(user, id, "a login was ended");

@@ -13,7 +13,7 @@ use super::query::cut;
 use super::types::Id;
 use super::{Answer, json, json_of, no_content};
 use crate::auth::Right;
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_text, write_text_or_null};
 use crate::problem::Problem;
 use crate::submit::mark_read as check_mark;
@@ -132,7 +132,8 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let caller = call.caller()?;
     let (mut after, limit) = call.page(RoomId::new)?;
     let epoch = gateway.store.epoch();
-    let may_read = |room: &&UserRoom| caller.is_allowed(Need::Room(Right::Read, room.info.room.as_str()));
+    let may_read =
+        |room: &&UserRoom| caller.is_allowed(Requirement::Room(Right::Read, room.info.room.as_str()));
     let mut out = b"{\"rooms\":[".to_vec();
     // Rooms that were looked at, of which the caller may read some.
     let (mut looked_at, mut count, mut last) = (0, 0, None);

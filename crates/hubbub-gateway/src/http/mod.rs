@@ -18,6 +18,7 @@ mod kv;
 mod logins;
 mod members;
 mod members_known;
+mod one_history;
 mod operation;
 mod permission;
 pub(crate) mod query;

@@ -4,7 +4,7 @@ use hubbub_core::ErrorCode;
 
 use super::endpoint::Call;
 use super::kv::{key_of_path, prefix_of_query};
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::auth::{Right, Scope};
 use crate::problem::Problem;
 
@@ -94,25 +94,25 @@ pub(super) fn authorize(call: &Call) -> Result<(), Problem> {
             Err(Problem::new(ErrorCode::Forbidden, "this endpoint does not say who may use it"))
         }
         Permission::Open | Permission::Socket | Permission::Caller => Ok(()),
-        Permission::Room(right) => caller.may(Need::Room(right, &call.room_text()?)),
+        Permission::Room(right) => caller.may(Requirement::Room(right, &call.room_text()?)),
         Permission::Membership => {
             let (room, user) = (call.room()?, call.user()?);
             let is_own = caller.user.as_ref() == Some(&user);
             let right = if is_own { Right::Read } else { Right::Manage };
-            caller.may(Need::Room(right, room.as_str()))
+            caller.may(Requirement::Room(right, room.as_str()))
         }
-        Permission::Queue(right) => caller.may(Need::Queue(right, &call.queue_text()?)),
-        Permission::KnowQueue => caller.may(Need::KnowQueue(&call.queue_text()?)),
+        Permission::Queue(right) => caller.may(Requirement::Queue(right, &call.queue_text()?)),
+        Permission::KnowQueue => caller.may(Requirement::KnowQueue(&call.queue_text()?)),
         Permission::AllQueues(right) => {
-            caller.may(Need::Client(call.client()?.as_str()))?;
-            caller.may(Need::AllQueues(right))
+            caller.may(Requirement::Client(call.client()?.as_str()))?;
+            caller.may(Requirement::AllQueues(right))
         }
-        Permission::Client => caller.may(Need::Client(call.client()?.as_str())),
-        Permission::Key(right) => caller.may(Need::Key(right, &key_of_path(call.parameter("key"))?)),
-        Permission::Keys(right) => caller.may(Need::Keys(right, &prefix_of_query(&call.query)?)),
-        Permission::Own => caller.may(Need::Own(call.user()?.as_str())),
-        Permission::Erase => caller.may(Need::Erase(call.user()?.as_str())),
-        Permission::Scope(scope) => caller.may(Need::Scope(scope)),
-        Permission::Admin => caller.may(Need::Admin),
+        Permission::Client => caller.may(Requirement::Client(call.client()?.as_str())),
+        Permission::Key(right) => caller.may(Requirement::Key(right, &key_of_path(call.parameter("key"))?)),
+        Permission::Keys(right) => caller.may(Requirement::Keys(right, &prefix_of_query(&call.query)?)),
+        Permission::Own => caller.may(Requirement::Own(call.user()?.as_str())),
+        Permission::Erase => caller.may(Requirement::Erase(call.user()?.as_str())),
+        Permission::Scope(scope) => caller.may(Requirement::Scope(scope)),
+        Permission::Admin => caller.may(Requirement::Admin),
     }
 }

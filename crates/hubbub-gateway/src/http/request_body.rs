@@ -29,12 +29,12 @@ const FRAME_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct RequestBody {
     /// `None` once nothing more is to be read.
     body: Option<Incoming>,
-    rest: Rest,
+    rest: BodyRest,
 }
 
 /// What becomes of the rest of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum BodyRest {
     /// Nothing: HTTP/2 ends a stream without the connection.
     Ended,
     /// The client waits to be asked for the body with 100, and sends nothing of it after a refusal. hyper asks when it is read.
@@ -45,18 +45,18 @@ enum Rest {
 impl RequestBody {
     pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
         let rest = if version >= Version::HTTP_2 {
-            Rest::Ended
+            BodyRest::Ended
         } else if headers.contains_key(EXPECT) {
-            Rest::Unasked
+            BodyRest::Unasked
         } else {
-            Rest::Discarded
+            BodyRest::Discarded
         };
         Self { body: Some(body), rest }
     }
 
     /// Whether the client waits to be asked for it, and was not yet.
     pub(super) fn is_to_be_asked_for(&self) -> bool {
-        self.rest == Rest::Unasked
+        self.rest == BodyRest::Unasked
     }
 
     /// The next frame, unless what came before it is given up.
@@ -105,8 +105,8 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if self.rest == Rest::Unasked {
-            self.rest = Rest::Discarded;
+        if self.rest == BodyRest::Unasked {
+            self.rest = BodyRest::Discarded;
         }
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(context);
@@ -127,7 +127,7 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        let rest = self.body.take().filter(|body| self.rest == Rest::Discarded && !body.is_end_stream());
+        let rest = self.body.take().filter(|body| self.rest == BodyRest::Discarded && !body.is_end_stream());
         if let Some(body) = rest.filter(|body| body.size_hint().lower() <= DISCARDED_MAX) {
             tokio::spawn(tokio::time::timeout(DISCARD_TIMEOUT, discard(body)));
         }

@@ -18,7 +18,7 @@ use super::types::{Epoch, Id, OrNull, Time};
 use super::{Answer, json_of, no_content};
 use crate::Gateway;
 use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::json::object_or_default;
 use crate::problem::Problem;
 
@@ -93,7 +93,7 @@ async fn shown(
         after = page.last().map(|room| room.room.clone());
         for room in page {
             let is_shown = match &caller.user {
-                _ if !caller.is_allowed(Need::Room(Right::Read, room.room.as_str())) => false,
+                _ if !caller.is_allowed(Requirement::Room(Right::Read, room.room.as_str())) => false,
                 Some(user) if room.members_only => {
                     gateway.members.cached_access(&room.room, user).await? == AccessLevel::Member
                 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::endpoint::Call;
+use super::one_history::read_of_one_history;
 use super::types::{Epoch, Id, Time};
 use super::{Answer, json_of};
 use crate::Gateway;
@@ -100,8 +101,9 @@ enum Reason {
 pub(super) async fn timeline(call: Call) -> Answer {
     let gateway = call.gateway();
     let (room, message) = (call.room()?, call.message()?);
-    let reading = gateway.store.receipt(room.clone(), message.clone());
-    let receipt = gateway.read_as(&room, &call.caller()?, reading).await?;
+    let caller = call.caller()?;
+    let read = || gateway.read_as(&room, &caller, gateway.store.receipt(room.clone(), message.clone()));
+    let (receipt, epoch) = read_of_one_history(|| gateway.store.epoch(), read).await?;
     let Some(receipt) = receipt else {
         let detail = "there is no such message in the room; a broker may have it that is not stored yet";
         return Err(Problem::new(ErrorCode::UnknownMessage, detail));
@@ -123,7 +125,7 @@ pub(super) async fn timeline(call: Call) -> Answer {
         room_id,
         message_id,
         seq: receipt.seq,
-        epoch: Epoch(gateway.store.epoch()),
+        epoch: Epoch(epoch),
         missing: missing(trace.as_ref(), since.map(|since| receipt.received_at < times.time(since).0)),
         // With a broker, its consumer is the batch's sender.
         events: events(&receipt, trace.unwrap_or_default(), !gateway.log.parts_messages(), &times),

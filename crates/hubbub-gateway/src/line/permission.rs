@@ -2,7 +2,7 @@
 
 use super::parse::{Command, Selection};
 use super::responses::Name;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::auth::{Right, Scope};
 use crate::problem::Problem;
 
@@ -11,7 +11,7 @@ pub(super) fn authorize(caller: &Caller, command: &Command<'_>, client: Option<u
     if caller.is_administrator() {
         return Ok(());
     }
-    let is_client = |number: u64| caller.may(Need::Client(Name::of(number).as_str()));
+    let is_client = |number: u64| caller.may(Requirement::Client(Name::of(number).as_str()));
     match command {
         Command::Auth { .. } | Command::Unregister | Command::Ping | Command::Foreign | Command::Bad => {
             Ok(())
@@ -20,18 +20,18 @@ pub(super) fn authorize(caller: &Caller, command: &Command<'_>, client: Option<u
         Command::ListQueues => Ok(()),
         Command::ListHolding { receiver } => is_client(*receiver),
         Command::Register { client } => is_client(*client),
-        Command::CreateQueue | Command::DeleteQueue { .. } => caller.may(Need::Admin),
-        Command::ListUsers => caller.may(Need::Scope(Scope::Clients)),
+        Command::CreateQueue | Command::DeleteQueue { .. } => caller.may(Requirement::Admin),
+        Command::ListUsers => caller.may(Requirement::Scope(Scope::Clients)),
         Command::Send { queue, sender, .. } => {
             is_client(*sender)?;
-            caller.may(Need::Queue(Right::Write, Name::of(*queue).as_str()))
+            caller.may(Requirement::Queue(Right::Write, Name::of(*queue).as_str()))
         }
         Command::Get(selection) | Command::Read(selection) => {
             let Selection { queue, receiver, .. } = selection;
             client.or(*receiver).map_or(Ok(()), is_client)?;
             match queue {
-                Some(queue) => caller.may(Need::Queue(Right::Read, Name::of(*queue).as_str())),
-                None => caller.may(Need::AllQueues(Right::Read)),
+                Some(queue) => caller.may(Requirement::Queue(Right::Read, Name::of(*queue).as_str())),
+                None => caller.may(Requirement::AllQueues(Right::Read)),
             }
         }
     }

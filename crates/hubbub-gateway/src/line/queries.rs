@@ -10,7 +10,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::responses::{self, Name, number_of};
 use crate::Gateway;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::problem::Problem;
 
 const PAGE: usize = 1_000;
@@ -69,7 +69,8 @@ async fn write(
     out: &mut Vec<u8>,
 ) -> Result<(), ReadError> {
     let store = &gateway.store;
-    let may_know = |queue: &str| caller.is_some_and(|caller| caller.is_allowed(Need::KnowQueue(queue)));
+    let may_know =
+        |queue: &str| caller.is_some_and(|caller| caller.is_allowed(Requirement::KnowQueue(queue)));
     let queue_number = |queue: &Arc<str>| if may_know(queue) { number_of(queue) } else { 0 };
     match query {
         Query::Users => {

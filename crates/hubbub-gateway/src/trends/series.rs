@@ -102,7 +102,7 @@ impl Span<'_> {
 
 /// What a server must have for a series to be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Prerequisite {
     Always,
     QueuesAndKeys,
     /// Files of its own; no other server writes to it.
@@ -112,9 +112,9 @@ enum Part {
     Replicas,
     Broker,
 }
-use Part::*;
+use Prerequisite::*;
 
-impl Part {
+impl Prerequisite {
     fn is_in(self, gateway: &Gateway) -> bool {
         match self {
             Always => true,
@@ -131,12 +131,17 @@ impl Part {
 pub(super) struct Entry {
     name: &'static str,
     unit: Unit,
-    part: Part,
+    prerequisite: Prerequisite,
     value: fn(&Span<'_>) -> Option<f64>,
 }
 
-const fn entry(name: &'static str, unit: Unit, part: Part, value: fn(&Span<'_>) -> Option<f64>) -> Entry {
-    Entry { name, unit, part, value }
+const fn entry(
+    name: &'static str,
+    unit: Unit,
+    prerequisite: Prerequisite,
+    value: fn(&Span<'_>) -> Option<f64>,
+) -> Entry {
+    Entry { name, unit, prerequisite, value }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -218,7 +223,7 @@ pub(super) enum Series {
 
 /// Those that a server has.
 pub(super) fn of(gateway: &Gateway) -> Vec<Series> {
-    let entries = SERIES.iter().filter(|entry| entry.part.is_in(gateway)).map(Series::Of);
+    let entries = SERIES.iter().filter(|entry| entry.prerequisite.is_in(gateway)).map(Series::Of);
     let codes = ErrorCode::ALL.iter().enumerate().map(|(index, code)| Series::Refused(index, *code));
     entries.chain(codes).collect()
 }

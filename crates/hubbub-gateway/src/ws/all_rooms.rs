@@ -41,7 +41,7 @@ type Fetch = Pin<Box<dyn Future<Output = Result<Page, ReadError>> + Send>>;
 /// A page of rooms, and with the first one what was listed before it.
 type Page = (Vec<RoomId>, UserRooms);
 
-pub(super) enum Next {
+pub(super) enum AllRoomsStep {
     Rooms(Vec<(RoomId, u64)>),
     /// Notify the client that all are live. Comes once.
     Announce,
@@ -123,7 +123,7 @@ impl AllRooms {
         gateway: &Arc<Gateway>,
         (user, outbox): (&UserId, &Arc<Outbox>),
         context: &mut Context<'_>,
-    ) -> Poll<Next> {
+    ) -> Poll<AllRoomsStep> {
         let after = match &self.stage {
             Stage::Reading { after } => after.clone(),
             Stage::Listed => {
@@ -134,7 +134,7 @@ impl AllRooms {
                 if std::mem::replace(&mut self.is_announced, true) {
                     return Poll::Pending;
                 }
-                return Poll::Ready(Next::Announce);
+                return Poll::Ready(AllRoomsStep::Announce);
             }
             Stage::Complete => return Poll::Pending,
         };
@@ -174,9 +174,9 @@ impl AllRooms {
                     }
                     None => true,
                 };
-                Next::Rooms(rooms.into_iter().filter(is_wanted).collect())
+                AllRoomsStep::Rooms(rooms.into_iter().filter(is_wanted).collect())
             }
-            Err(error) => Next::Failed(error),
+            Err(error) => AllRoomsStep::Failed(error),
         })
     }
 

@@ -25,7 +25,7 @@ use super::subscriptions::{Announce, Subscriptions};
 use super::write_mark;
 use crate::Gateway;
 use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::auth::credentials::refused;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::http::query::require;
@@ -295,7 +295,7 @@ fn authenticate(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resu
     let mut frames = Vec::new();
     write_authenticated(reference, &caller, &mut frames);
     for room in lost {
-        if let Err(problem) = caller.may(Need::Room(Right::Read, room.as_str())) {
+        if let Err(problem) = caller.may(Requirement::Room(Right::Read, room.as_str())) {
             write_error("", Some(&room), &problem, &mut frames);
         }
     }

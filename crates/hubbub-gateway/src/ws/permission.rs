@@ -3,7 +3,7 @@
 use hubbub_core::RoomId;
 
 use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::problem::Problem;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +35,14 @@ pub(super) fn of_frame(kind: &str) -> Option<FramePermission> {
 /// Refuses a frame about a room, which has been read already.
 pub(super) fn check_room(permission: FramePermission, caller: &Caller, room: &str) -> Result<(), Problem> {
     match permission {
-        FramePermission::Room(right) => caller.may(Need::Room(right, room)),
+        FramePermission::Room(right) => caller.may(Requirement::Room(right, room)),
         FramePermission::Open | FramePermission::Caller => Ok(()),
     }
 }
 
 /// Refuses a socket of `/chat/{room}` on which the caller could do nothing. Each message is checked again.
 pub(super) fn check_chat(caller: &Caller, room: &RoomId, is_live: bool) -> Result<(), Problem> {
-    let may = |right| caller.may(Need::Room(right, room.as_str()));
+    let may = |right| caller.may(Requirement::Room(right, room.as_str()));
     match is_live {
         true => may(Right::Read),
         false => may(Right::Write),

@@ -52,6 +52,19 @@ fn one_room_may_hold_half() {
     assert!(batcher.take().is_none());
 }
 
+/// A store refuses a larger batch as a whole.
+#[test]
+fn a_chunk_has_no_more_bytes_than_the_store_takes() {
+    let waiter = Arc::new(Waiter::default());
+    let message = ops("r", &names("m", 1));
+    let cap = BatchCap { ops: 100, bytes: 2 * message.bytes() };
+    let batcher = Batcher::new(LogOptions::default(), cap);
+    let _tickets = [(); 3].map(|()| batcher.submit(&message, &waiter, Duration::ZERO).unwrap());
+    batcher.close();
+    let chunks: Vec<usize> = std::iter::from_fn(|| batcher.take()).map(|chunk| chunk.ops.len()).collect();
+    assert_eq!(chunks, [2, 1]);
+}
+
 /// Also of the bytes: few large texts fill those long before there are many operations.
 #[test]
 fn one_room_may_hold_half_of_the_bytes() {

@@ -71,8 +71,8 @@ impl Dispatcher {
         self.metrics.batch_size.record(chunk.ops.len() as u64, 1);
         self.metrics.store_time.record(micros(done_at, taken_at), 1);
         let CommitListeners { store, hub, members, .. } = &self.listeners;
-        // Before the epoch is compared: what is published later in this history is published in its own one.
-        let history = hub.history();
+        // Before the epoch is compared: what is published later in this epoch is published in its own one.
+        let epoch_number = hub.epoch_number();
         let is_of_another = || epoch.as_ref().is_some_and(|epoch| *epoch != store.epoch());
         let was_lost = is_of_another();
         let batch = chunk.batch.clone();
@@ -85,7 +85,7 @@ impl Dispatcher {
         let is_change = stored.is_some_and(|outcomes| outcomes.iter().any(Outcome::may_change_access));
         if let Some(outcomes) = stored.filter(|_| is_change) {
             members.apply_committed(&chunk.ops, outcomes);
-            hub.publish(&chunk.ops, outcomes, &access, history).await;
+            hub.publish(&chunk.ops, outcomes, &access, epoch_number).await;
         }
         // That may have taken as long as it took to begin another one.
         if is_of_another() {
@@ -99,7 +99,7 @@ impl Dispatcher {
         record_timeline(hub, &mut self.spans, &chunk, stored, [taken_at, done_at, answered_at]);
         if let Some(outcomes) = stored {
             if !is_change {
-                hub.publish(&chunk.ops, outcomes, &access, history).await;
+                hub.publish(&chunk.ops, outcomes, &access, epoch_number).await;
             }
             self.metrics.fan_out_time.record(micros(self.clock.monotonic(), done_at), 1);
         }

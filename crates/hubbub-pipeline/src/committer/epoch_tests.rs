@@ -33,10 +33,16 @@ struct Shared {
     is_promoted_meanwhile: bool,
     next_seq: Mutex<u64>,
     answers: Semaphore,
+    /// How often it was asked to store something while it is away; `None` where it is not.
+    asked_away: Option<AtomicUsize>,
 }
 
 impl Store for Shared {
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        if let Some(asked) = &self.asked_away {
+            asked.fetch_add(1, Ordering::SeqCst);
+            return Err(ApplyError::Unavailable { reason: "away".to_owned() });
+        }
         let outcome = |op: Op<'_>| match op {
             Op::Send(_) => {
                 let mut seq = self.next_seq.lock();
@@ -158,6 +164,10 @@ impl Server {
     }
 
     fn with(is_promoted_meanwhile: bool, repeats: bool) -> Self {
+        Self::with_store(is_promoted_meanwhile, repeats, None)
+    }
+
+    fn with_store(is_promoted_meanwhile: bool, repeats: bool, asked_away: Option<AtomicUsize>) -> Self {
         let answers = Semaphore::new(0);
         let store = Shared {
             histories: AtomicUsize::new(0),
@@ -165,6 +175,7 @@ impl Server {
             is_promoted_meanwhile,
             next_seq: Mutex::new(0),
             answers,
+            asked_away,
         };
         let (store, clock) = (Arc::new(store), Arc::new(ManualClock::default()));
         let (metrics, encoder) =
@@ -365,4 +376,47 @@ async fn a_change_that_was_not_confirmed_ends_what_is_cached_of_access() {
     server.promote();
     members.cached_access(&room, &user).await.unwrap();
     assert_eq!(misses(), 3, "another history may have another answer");
+}
+
+/// What is read of the store may be older than a change that is committed meanwhile, and is not remembered behind it. An erased user
+/// is no member any more.
+#[tokio::test]
+async fn what_a_change_overtakes_is_not_remembered() {
+    let (room, user) = (RoomId::new("r").unwrap(), UserId::new("ada").unwrap());
+    let removed = (RoomChange::RemoveMember { room: "r", user: "ada" }, Outcome::Changed { changed: true });
+    let erased = (RoomChange::EraseUser { user: "ada" }, Outcome::Erased { messages: 0, more: false });
+    for (what, outcome) in [removed, erased] {
+        for is_under_way in [true, false] {
+            let server = Server::new(false);
+            let members = server.members(Duration::from_secs(3600));
+            let mut ops = OpBatch::default();
+            ops.push(&Op::Change(Change { by: None, what }));
+            let change = || members.apply_committed(&ops, std::slice::from_ref(&outcome));
+            let mut reading = Box::pin(members.cached_access(&room, &user));
+            assert!((&mut reading).now_or_never().is_none(), "the store has not answered yet");
+            if is_under_way {
+                change();
+            }
+            server.store.answers.add_permits(1);
+            reading.await.unwrap();
+            if !is_under_way {
+                change();
+            }
+            let again = members.cached_access(&room, &user).now_or_never();
+            assert!(again.is_none(), "the store is asked again after {what:?}");
+        }
+    }
+}
+
+/// Each chunk would take as long as the store is waited for.
+#[tokio::test]
+async fn a_server_that_stops_asks_a_store_that_is_away_once() {
+    let server = Server::with_store(false, false, Some(AtomicUsize::new(0)));
+    // More than a chunk takes.
+    let tickets: Vec<Ticket> = (0..250).map(|_| server.submit(false)).collect();
+    server.commit().await;
+    let asked = server.store.asked_away.as_ref().map(|asked| asked.load(Ordering::SeqCst));
+    assert_eq!(asked, Some(1));
+    let is_refused = |ticket: &Ticket| matches!(ticket.outcomes(), Some(Err(ApplyError::Unavailable { .. })));
+    assert!(tickets.iter().all(is_refused));
 }

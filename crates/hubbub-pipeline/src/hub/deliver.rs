@@ -7,8 +7,14 @@ use super::membership_checks::PausedBatch;
 use crate::timeline::Source;
 
 impl Hub {
-    /// Delivers messages that this server or another one committed in the store's `history`.
-    pub(super) fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>, source: Source, history: u64) {
+    /// Delivers messages that this server or another one committed in the store's epoch of this number.
+    pub(super) fn deliver(
+        &self,
+        room: &str,
+        encoder: Option<ChunkEncoder>,
+        source: Source,
+        epoch_number: u64,
+    ) {
         let Some(mut encoder) = encoder else { return };
         let predecessors = encoder.take_predecessors();
         let Some(batch) = self.finish(encoder) else { return };
@@ -17,7 +23,7 @@ impl Hub {
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
-            if self.history() != history {
+            if self.epoch_number() != epoch_number {
                 return None;
             }
             let held = PausedBatch { batch, predecessors, source };

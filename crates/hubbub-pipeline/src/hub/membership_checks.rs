@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use hubbub_core::backoff::Backoff;
 use hubbub_core::store::{Access, ReadError, RoomStore};
 use hubbub_core::{RoomId, UserId};
 use parking_lot::Mutex;
@@ -236,10 +237,9 @@ impl Hub {
 
     /// Checks the users of a room until the store has answered.
     async fn check_room(&self, store: &dyn RoomStore, room: &RoomId) {
-        let mut pause = RETRY_PAUSE;
+        let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
         while self.run_checks(store, room).await.is_err() {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+            tokio::time::sleep(backoff.exact_pause()).await;
         }
     }
 

@@ -94,8 +94,8 @@ pub struct Hub {
     /// Rooms that other servers may have removed users from.
     to_check: RoomsToCheck,
     rooms_to_tell: RoomsToTell,
-    /// How many histories of the store have begun.
-    histories: AtomicU64,
+    /// How many epochs of the store have begun: the number of the current one.
+    epoch_number: AtomicU64,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
     behind: OnceLock<RoomsBehind>,
     /// Set where other servers are told who is in the rooms.
@@ -144,7 +144,7 @@ impl Hub {
             joins: Joins::default(),
             to_check: RoomsToCheck::default(),
             rooms_to_tell: RoomsToTell::default(),
-            histories: AtomicU64::new(0),
+            epoch_number: AtomicU64::new(0),
             behind: OnceLock::new(),
             relay: OnceLock::new(),
             encoder,
@@ -306,7 +306,7 @@ impl Hub {
     /// Clears all published positions and cuts all subscribers, who reconnect: the store's history was replaced. What is
     /// being published of the one before reaches nobody any more.
     pub fn reset(&self) {
-        self.histories.fetch_add(1, Ordering::SeqCst);
+        self.epoch_number.fetch_add(1, Ordering::SeqCst);
         self.timeline.clear();
         for shard in &self.shards {
             for channel in shard.lock().values_mut() {
@@ -316,19 +316,19 @@ impl Hub {
         }
     }
 
-    /// The number of the store's history.
-    pub(crate) fn history(&self) -> u64 {
-        self.histories.load(Ordering::SeqCst)
+    /// The number of the store's current epoch, counted by this hub.
+    pub(crate) fn epoch_number(&self) -> u64 {
+        self.epoch_number.load(Ordering::SeqCst)
     }
 
-    /// Publishes a batch that was committed in the store's `history`. Called in the order of commits, by one task. Queries the
-    /// store only for changes of rooms and members.
+    /// Publishes a batch that was committed in the store's epoch of this number. Called in the order of commits, by one task.
+    /// Queries the store only for changes of rooms and members.
     pub(crate) async fn publish(
         &self,
         ops: &OpBatch,
         outcomes: &[Outcome],
         access: &QueryAccess<'_>,
-        history: u64,
+        epoch_number: u64,
     ) {
         let has_listeners = || !self.sockets.is_empty() || self.relay.get().is_some();
         if self.followed.load(Ordering::SeqCst) == 0
@@ -354,7 +354,7 @@ impl Hub {
                 (Op::Change(change), outcome) => {
                     // The room's earlier messages of the batch go out before the change.
                     if let Some(room) = change.room() {
-                        self.deliver(room, rooms.remove(room).flatten(), Source::Commit, history);
+                        self.deliver(room, rooms.remove(room).flatten(), Source::Commit, epoch_number);
                     }
                     if matches!(outcome, Outcome::Accepted)
                         && !matches!(change.what, RoomChange::MarkRead { .. })
@@ -369,7 +369,7 @@ impl Hub {
             }
         }
         for (room, encoder) in rooms {
-            self.deliver(room, encoder, Source::Commit, history);
+            self.deliver(room, encoder, Source::Commit, epoch_number);
         }
         self.broadcast_joined(joins, access).await;
         self.memory.enforce_bound();

@@ -2,7 +2,8 @@
 //!
 //! In a room with few subscribers each change is told at once. In a larger one the changes of [`COLLECTED`] are told together:
 //! otherwise a crowd that comes or goes at once would cost as many deliveries as its size multiplied by itself, all of them under
-//! the lock of the room. A user who left and came back meanwhile is no news.
+//! the lock of the room. A user who left and came back meanwhile is no news, unless somebody asked
+//! who is present.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,6 +34,8 @@ pub(super) struct UntoldPresence {
 struct UntoldChange {
     /// As the subscribers know it.
     was_present: bool,
+    /// Whether somebody asked who is present meanwhile, and may know it otherwise: then the subscribers are told in any case.
+    is_seen: bool,
     /// The subscriber here that caused the last change, and is told nothing of it.
     cause: Option<Arc<Outbox>>,
 }
@@ -51,20 +54,29 @@ impl Channel {
     }
 
     /// Makes a change to who is present, of which the subscribers are to be told ([`Channel::tell_presence`]) if it makes a
-    /// difference. `cause` is the subscriber here that caused it, if it is one.
+    /// difference; returns whether it does. `cause` is the subscriber here that caused it, if it is one.
+    #[must_use]
     pub(super) fn change_presence(
         &mut self,
         user: &UserId,
         cause: Option<&Arc<Outbox>>,
         change: impl FnOnce(&mut Self),
-    ) {
+    ) -> bool {
         let was_present = self.is_present(user);
         change(self);
-        if self.is_present(user) != was_present {
-            let before = self.untold.changes.remove(user).map_or(was_present, |untold| untold.was_present);
-            let untold = UntoldChange { was_present: before, cause: cause.cloned() };
-            self.untold.changes.insert(user.clone(), untold);
+        if self.is_present(user) == was_present {
+            return false;
         }
+        let first = || UntoldChange { was_present, is_seen: false, cause: None };
+        self.untold.changes.entry(user.clone()).or_insert_with(first).cause = cause.cloned();
+        true
+    }
+
+    /// The users that are present, for somebody who asks.
+    pub(super) fn show_present(&mut self) -> Vec<UserId> {
+        self.untold.changes.values_mut().for_each(|untold| untold.is_seen = true);
+        let here = self.present.keys().filter(|user| !self.is_to_be_checked(user));
+        here.chain(self.remote.users()).cloned().collect()
     }
 
     /// Counts a subscription of `user` that became live or ended. All but `outbox` are told of the user's first and last one, at
@@ -79,7 +91,7 @@ impl Channel {
     ) {
         let Some(user) = user else { return };
         let mut count = 0;
-        self.change_presence(user, Some(outbox), |channel| {
+        let _ = self.change_presence(user, Some(outbox), |channel| {
             let before = channel.present.get(user).copied().unwrap_or(0);
             count = if is_online { before + 1 } else { before.saturating_sub(1) };
             match count {
@@ -110,9 +122,9 @@ impl Channel {
         let mut own: HashMap<*const Outbox, Range<usize>> = HashMap::new();
         // The outboxes live until the frames are sent: no other one can have the address of one of them.
         let changes = std::mem::take(&mut self.untold.changes);
-        for (user, UntoldChange { was_present, cause }) in &changes {
+        for (user, UntoldChange { was_present, is_seen, cause }) in &changes {
             let is_online = self.is_present(user);
-            if is_online != *was_present {
+            if is_online != *was_present || *is_seen {
                 let start = frames.len();
                 (hub.encoder.notice)(&Notice::Presence { room, user: user.as_str(), is_online }, &mut frames);
                 own.extend(cause.iter().map(|outbox| (Arc::as_ptr(outbox), start..frames.len())));
@@ -134,7 +146,7 @@ impl RoomsToTell {
 
 impl Hub {
     /// Tells the subscribers of large rooms of the changes that were collected.
-    pub(super) fn tell_rooms(&self) {
+    pub(super) async fn tell_rooms(&self) {
         let rooms = std::mem::take(&mut *self.rooms_to_tell.rooms.lock());
         for room in rooms {
             self.with_channel(room.as_str(), |channel| {
@@ -142,6 +154,8 @@ impl Hub {
                 channel.tell_presence(self, room.as_str());
             });
             self.memory.enforce_bound();
+            // Each may take as long as a message to as many subscribers.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -151,6 +165,6 @@ pub(crate) async fn tell_presence(hub: Arc<Hub>) {
     loop {
         hub.rooms_to_tell.added.notified().await;
         tokio::time::sleep(COLLECTED).await;
-        hub.tell_rooms();
+        hub.tell_rooms().await;
     }
 }

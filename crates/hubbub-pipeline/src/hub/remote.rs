@@ -192,7 +192,7 @@ impl Hub {
         produce(&mut |prev, message| {
             encoder.push_behind(prev, message.seq, |out| (self.encoder.message)(message, out));
         });
-        self.deliver(room, Some(encoder), Source::Bus, self.history());
+        self.deliver(room, Some(encoder), Source::Bus, self.epoch_number());
         self.memory.enforce_bound();
     }
 
@@ -392,7 +392,7 @@ impl Hub {
 
     async fn read_missing(&self, store: &dyn RoomStore, room: RoomId) -> Result<(), ReadError> {
         for _ in 0..PAGES_MAX {
-            let history = self.history();
+            let epoch_number = self.epoch_number();
             let Some(after) = self.through(&room) else { return Ok(()) };
             let cursor = Cursor::After(after);
             let query =
@@ -413,7 +413,7 @@ impl Hub {
             }
             // Numbers behind the last message may belong to erased ones.
             let through = if page.more { last } else { last.max(page.head) };
-            self.deliver_read(&room, (after, page.oldest), self.finish(encoder), through, history);
+            self.deliver_read(&room, (after, page.oldest), self.finish(encoder), through, epoch_number);
             if !page.more {
                 return Ok(());
             }
@@ -424,17 +424,17 @@ impl Hub {
     }
 
     /// Delivers the messages behind `after` and up to `through` that were not published meanwhile, if they are still of this
-    /// `history` of the store. Messages before `oldest` are not kept any more.
+    /// epoch of the store. Messages before `oldest` are not kept any more.
     fn deliver_read(
         &self,
         room: &RoomId,
         (after, oldest): (u64, u64),
         chunk: Option<EncodedChunk>,
         through: u64,
-        history: u64,
+        epoch_number: u64,
     ) {
         self.with_channel(room.as_str(), |channel| {
-            if self.history() != history {
+            if self.epoch_number() != epoch_number {
                 return;
             }
             // Less than `after`: the room is followed anew, and read from there.

@@ -67,7 +67,9 @@ fn publish_all<'a>(hub: &Hub, all: impl IntoIterator<Item = (Op<'a>, Outcome)>) 
         let access = if user.as_str() == "ada" { Access::Member { read_seq: 7 } } else { Access::Closed };
         Box::pin(std::future::ready(Ok(access)))
     };
-    hub.publish(&ops, &outcomes, &access, hub.history()).now_or_never().expect("the store answers at once");
+    hub.publish(&ops, &outcomes, &access, hub.epoch_number())
+        .now_or_never()
+        .expect("the store answers at once");
 }
 
 fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {

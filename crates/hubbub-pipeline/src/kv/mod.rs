@@ -155,7 +155,7 @@ pub struct Keys {
 
 impl Keys {
     /// The keys of `store`, before its first operation.
-    pub fn new(
+    pub(crate) fn new(
         store: Arc<dyn KvStore>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
@@ -168,7 +168,7 @@ impl Keys {
     }
 
     /// The keys of a store that other servers write to, too. `epoch` names its history.
-    pub fn shared(
+    pub(crate) fn shared(
         store: Arc<dyn KvStore>,
         epoch: EpochSource,
         clock: Arc<dyn Clock>,

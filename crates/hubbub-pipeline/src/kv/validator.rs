@@ -21,6 +21,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::kv::{KvChange, KvChangesRead, KvOp, KvOutcome};
 use hubbub_core::store::{KvStore, ReadError};
+use hubbub_core::waiting_calls::{Pushed, WaitingCalls};
 use hubbub_core::{Op, OpBatch, Outcome};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -69,13 +70,6 @@ struct ValidationStart {
     sweeps: u64,
 }
 
-#[derive(Default)]
-struct ValidationQueue {
-    waiting: Vec<oneshot::Sender<Answer>>,
-    /// Validations in flight.
-    in_flight: usize,
-}
-
 pub(super) struct CacheValidator {
     store: Arc<dyn KvStore>,
     epoch: EpochSource,
@@ -83,7 +77,7 @@ pub(super) struct CacheValidator {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     position: Mutex<Position>,
-    queue: Mutex<ValidationQueue>,
+    reads: WaitingCalls<oneshot::Sender<Answer>>,
     /// The lease under which the cache has all changes of other servers; 0 = none.
     validated_lease: AtomicU64,
     changing: Changing,
@@ -100,9 +94,9 @@ impl CacheValidator {
     ) -> Arc<Self> {
         // In this order: the first validation notices an epoch that begins in between.
         let position = Position { epoch: epoch(), revision: store.revision(), validated_at: None, sweeps: 0 };
-        let (position, queue) = (Mutex::new(position), Mutex::default());
+        let (position, reads) = (Mutex::new(position), WaitingCalls::new(WAITING_MAX, VALIDATIONS_MAX));
         let (validated_lease, changing) = (AtomicU64::new(0), Changing::default());
-        Arc::new(Self { store, epoch, cache, clock, metrics, position, queue, validated_lease, changing })
+        Arc::new(Self { store, epoch, cache, clock, metrics, position, reads, validated_lease, changing })
     }
 
     /// The changes by this server that the cache does not have yet.
@@ -130,19 +124,11 @@ impl CacheValidator {
             return Ok(());
         }
         let (sender, answer) = oneshot::channel();
-        let is_first = {
-            let mut queue = self.queue.lock();
-            if queue.waiting.len() >= WAITING_MAX {
-                return Err(unavailable("too many reads of keys wait already"));
-            }
-            queue.waiting.push(sender);
-            let is_first = queue.in_flight < VALIDATIONS_MAX;
-            queue.in_flight += usize::from(is_first);
-            is_first
-        };
-        if is_first {
+        match self.reads.push(sender) {
+            Pushed::Waits => {}
             // A task of its own: the caller may go away while others wait for the same answer.
-            tokio::spawn(self.clone().run_validations());
+            Pushed::StartsTask => self.start_task(),
+            Pushed::Refused => return Err(unavailable("too many reads of keys wait already")),
         }
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(answer)) => answer,
@@ -151,11 +137,18 @@ impl CacheValidator {
         }
     }
 
+    fn start_task(self: &Arc<Self>) {
+        // Without a runtime the server has ended.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(self.clone().run_validations());
+        }
+    }
+
     /// Runs validations as long as reads wait.
     async fn run_validations(self: Arc<Self>) {
-        let _right = ValidationRight(&self);
+        let _right = self.reads.right(|| self.start_task());
         loop {
-            let waiting = std::mem::take(&mut self.queue.lock().waiting);
+            let waiting = self.reads.take(usize::MAX);
             if waiting.is_empty() {
                 return;
             }
@@ -300,23 +293,6 @@ impl CacheValidator {
         }
         if is_next {
             position.revision = last;
-        }
-    }
-}
-
-/// The right of a task to run validations. Given back when the task ends, also by a panic; but as long as reads wait, another
-/// task takes it over.
-struct ValidationRight<'a>(&'a Arc<CacheValidator>);
-
-impl Drop for ValidationRight<'_> {
-    fn drop(&mut self) {
-        let mut queue = self.0.queue.lock();
-        match Handle::try_current() {
-            Ok(runtime) if !queue.waiting.is_empty() => {
-                drop(queue);
-                runtime.spawn(self.0.clone().run_validations());
-            }
-            _ => queue.in_flight -= 1,
         }
     }
 }

@@ -42,7 +42,7 @@ struct Running {
 
 impl DirectLog {
     /// Starts the commit threads, and the dispatcher and the sweeper on the current tokio runtime.
-    pub fn start(
+    pub(crate) fn start(
         options: LogOptions,
         store: Arc<dyn Store>,
         hub: Arc<Hub>,

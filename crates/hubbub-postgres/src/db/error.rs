@@ -121,6 +121,11 @@ impl DbError {
         self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
+    /// Whether it would have needed more time, here or by a limit of the database's.
+    pub(crate) fn took_too_long(&self) -> bool {
+        matches!(self, Self::Timeout { .. }) || self.state() == Some(&SqlState::QUERY_CANCELED)
+    }
+
     /// Whether the answer announces the end of the connection: the server stops, or a pooler lost it. It says nothing about
     /// the statement.
     fn is_end(&self) -> bool {

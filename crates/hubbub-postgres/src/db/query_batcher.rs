@@ -3,13 +3,13 @@
 //! A query starts after all its calls arrived. So an answer is never older than its call, although many calls cost one round
 //! trip.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::store::ReadError;
-use parking_lot::Mutex;
+use hubbub_core::waiting_calls::{Pushed, WaitingCalls};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -43,18 +43,12 @@ pub(crate) struct QueryBatcher<Q: BatchQuery> {
     runtime: Handle,
     /// The longest wait for an answer.
     patience: Duration,
-    calls: Mutex<Calls<Q>>,
-}
-
-struct Calls<Q: BatchQuery> {
-    waiting: VecDeque<Call<Q>>,
-    queries: usize,
+    calls: WaitingCalls<Call<Q>>,
 }
 
 impl<Q: BatchQuery> QueryBatcher<Q> {
     pub(crate) fn new(query: Q, runtime: Handle, patience: Duration) -> Arc<Self> {
-        let calls = Mutex::new(Calls { waiting: VecDeque::new(), queries: 0 });
-        Arc::new(Self { query, runtime, patience, calls })
+        Arc::new(Self { query, runtime, patience, calls: WaitingCalls::new(WAITING_MAX, QUERIES_MAX) })
     }
 
     pub(crate) fn batch_query(&self) -> &Q {
@@ -63,25 +57,19 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
 
     /// Whether calls wait for a query that is to come.
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.calls.lock().waiting.is_empty()
+        !self.calls.is_empty()
     }
 
     /// The value of a key; `None` if there is none.
     pub(crate) async fn get(self: &Arc<Self>, key: Q::Key) -> Answer<Q> {
         let (sender, answer) = oneshot::channel();
-        let is_first = {
-            let mut calls = self.calls.lock();
-            if calls.waiting.len() >= WAITING_MAX {
+        match self.calls.push((key, sender)) {
+            Pushed::Waits => {}
+            // A task of its own: the caller may go away while others wait for the same query.
+            Pushed::StartsTask => self.start_task(),
+            Pushed::Refused => {
                 return Err(unavailable(format!("too many reads of {} wait already", Q::SUBJECT)));
             }
-            calls.waiting.push_back((key, sender));
-            let is_first = calls.queries < QUERIES_MAX;
-            calls.queries += usize::from(is_first);
-            is_first
-        };
-        if is_first {
-            // A task of its own: the caller may go away while others wait for the same query.
-            self.runtime.spawn(self.clone().run_queries());
         }
         match tokio::time::timeout(self.patience, answer).await {
             Ok(Ok(answer)) => answer,
@@ -90,18 +78,19 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
         }
     }
 
+    fn start_task(self: &Arc<Self>) {
+        self.runtime.spawn(self.clone().run_queries());
+    }
+
     /// Runs queries as long as calls wait.
     async fn run_queries(self: Arc<Self>) {
-        let _right = QueryRight(&self);
+        let _right = self.calls.right(|| self.start_task());
         loop {
-            let calls: Vec<_> = {
-                let mut calls = self.calls.lock();
-                if calls.waiting.is_empty() {
-                    return;
-                }
-                let count = calls.waiting.len().min(Q::KEYS_MAX);
-                calls.waiting.drain(..count).filter(|(_, sender)| !sender.is_closed()).collect()
-            };
+            let mut calls = self.calls.take(Q::KEYS_MAX);
+            if calls.is_empty() {
+                return;
+            }
+            calls.retain(|(_, sender)| !sender.is_closed());
             if calls.is_empty() {
                 continue;
             }
@@ -128,22 +117,6 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
                 let _ = sender.send(answer);
             }
         }
-    }
-}
-
-/// The right of a task to run queries. Given back when the task ends, also by a panic; but as long as calls wait, another
-/// task takes it over.
-struct QueryRight<'a, Q: BatchQuery>(&'a Arc<QueryBatcher<Q>>);
-
-impl<Q: BatchQuery> Drop for QueryRight<'_, Q> {
-    fn drop(&mut self) {
-        let mut calls = self.0.calls.lock();
-        if calls.waiting.is_empty() {
-            calls.queries -= 1;
-            return;
-        }
-        drop(calls);
-        self.0.runtime.spawn(self.0.clone().run_queries());
     }
 }
 
@@ -197,7 +170,8 @@ mod tests {
         assert_eq!(answers.iter().filter(|answer| is_unavailable(answer)).count(), QUERIES_MAX + 1);
         assert!(answers.contains(&Ok(Some(9))), "{answers:?}");
         assert_eq!(batcher.get(7).await, Ok(Some(7)));
-        assert_eq!(batcher.calls.lock().queries, 0);
+        let pushed = [(); QUERIES_MAX].map(|()| batcher.calls.push((7, oneshot::channel().0)));
+        assert_eq!(pushed, [Pushed::StartsTask; QUERIES_MAX], "all rights to query were given back");
     }
 
     #[tokio::test]

@@ -8,10 +8,12 @@
 //! would wait for all writers and block those behind it. There is no default partition: messages in it would prevent
 //! their real partition from being created. [`retention`] drops expired partitions.
 
+mod locks;
 pub(crate) mod retention;
 mod span;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use hubbub_core::Timestamp;
@@ -45,6 +47,8 @@ statements! {
 #[derive(Debug, Default)]
 pub(crate) struct Partitions {
     cached: RwLock<Vec<Span>>,
+    /// Whether there are as many as when it was last looked whether the database has locks for all.
+    has_compared: AtomicBool,
 }
 
 impl Partitions {
@@ -80,6 +84,7 @@ async fn create(context: &Context, time: Timestamp) -> Result<()> {
     context.partitions.insert(span);
     if is_new {
         tracing::info!(partition = span.name(), "created a partition of messages");
+        context.partitions.has_compared.store(false, Relaxed);
     }
     Ok(())
 }
@@ -128,6 +133,10 @@ pub(crate) async fn tick(context: &Context, figures: &mut StoreFigures, tick: &m
             let reason = format!("no partition for messages received from {time} on could be made: {error}");
             tick.note(&error, reason).await?;
         }
+    }
+    // At the start, and once there are more.
+    if !context.partitions.has_compared.swap(true, Relaxed) {
+        tick.done(locks::warn_if_scarce(context).await).await?;
     }
     Ok(())
 }

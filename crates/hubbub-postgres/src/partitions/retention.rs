@@ -15,10 +15,12 @@
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
+use tokio_postgres::Row;
 
 use super::LOCK;
-use crate::db::{Db, PgTime, Result, Tx, statements};
+use crate::db::{Db, Param, PgTime, Result, Sql, Tx, WALKING, statements};
 use crate::rooms::next_version;
+use crate::step_size::StepSize;
 use crate::store::Context;
 
 /// Most rooms searched in one step.
@@ -31,21 +33,24 @@ const PAGES: i64 = 100;
 const PARTITIONS: i64 = 16;
 
 statements! {
-    /// The last expired message of rooms with a retention of their own.
+    /// The last expired message of rooms with a retention of their own. Looks at the oldest message first: most rooms have none that
+    /// has expired, and nothing else of them is read.
     OWN("finding expired messages") =
-        "select r.no, (select max(m.seq) from ( \
+        "select r.no, case when o.received_at < r.expired then (select max(m.seq) from ( \
                  select m.seq, m.received_at from messages m where m.room = r.no and m.seq >= r.oldest \
                  order by m.seq limit $3) m \
-             where m.received_at < $1 - r.retention_s * interval '1 second'), r.retention_s \
-         from (select no, oldest, retention_s from rooms \
+             where m.received_at < r.expired) end, r.retention_s \
+         from (select no, oldest, retention_s, $1 - retention_s * interval '1 second' as expired from rooms \
              where retention_s is not null and not deleted and no > $2 order by no limit $4) r \
+         left join lateral (select m.received_at from messages m where m.room = r.no and m.seq >= r.oldest \
+             order by m.seq limit 1) o on true \
          order by r.no";
 
     EXPIRED("finding expired partitions") =
         "select begins, ends, name from partitions where ends <= $1 and begins > $2 order by begins limit $3";
 
-    /// The last visible message in a partition, of rooms that do not keep messages longer; and whether others have some in it. As
-    /// of one moment: what neither of the two finds is nobody's.
+    /// The last visible message in a partition, of rooms behind one that do not keep messages longer; and whether others have
+    /// some in it. As of one moment: what neither of the two finds, behind no room, is nobody's.
     VISIBLE("finding expired messages") =
         "select exists (select from rooms r where r.retention_s > $3 and not r.deleted and exists ( \
              select from messages m where m.room = r.no and m.seq >= r.oldest \
@@ -54,7 +59,8 @@ statements! {
              select r.no, m.last, r.retention_s from rooms r cross join lateral ( \
                  select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
                      and m.received_at >= $1 and m.received_at < $2) m \
-             where m.last is not null and (r.retention_s is null or r.retention_s <= $3) limit $4) v on true";
+             where r.no > $5 and m.last is not null and (r.retention_s is null or r.retention_s <= $3) \
+             order by r.no limit $4) v on true order by v.no";
 
     LOCK_ROOMS("locking rooms") = "select from rooms where no = any($1) order by no for update";
 
@@ -123,6 +129,21 @@ pub(crate) struct SearchProgress {
     has_all_rooms: bool,
     /// The beginning of the last partition searched.
     partition: Option<PgTime>,
+    /// How far the rooms are gone through for the partition behind that.
+    pass: Option<RoomPass>,
+    /// The beginning of a partition in which nobody had a visible message: it is removed step by step.
+    removing: Option<PgTime>,
+    /// How many rooms are searched in a step.
+    size: StepSize,
+}
+
+/// How far rooms are gone through that have visible messages in a partition.
+#[derive(Debug, Clone, Copy)]
+struct RoomPass {
+    partition: PgTime,
+    /// The last room.
+    room: i32,
+    has_changed: bool,
 }
 
 /// What a step did.
@@ -138,7 +159,7 @@ pub(crate) enum SearchStep {
 
 /// Runs one step.
 pub(crate) async fn step(context: &Context, progress: &mut SearchProgress) -> Result<SearchStep> {
-    let db = &context.db;
+    let (db, mut size) = (&context.db, progress.size);
     // A drop cannot be undone, so it needs proven time.
     let now = context.clock.proven();
     let expiring = db.within("deleting expired messages", async {
@@ -156,12 +177,16 @@ pub(crate) async fn step(context: &Context, progress: &mut SearchProgress) -> Re
         progress.has_all_rooms = dropped == SearchStep::More;
         Ok(dropped)
     });
-    expiring.await
+    let done = expiring.await;
+    size.record(&done);
+    progress.size = size;
+    done
 }
 
 async fn trim_own(db: &Db, now: Timestamp, progress: &mut SearchProgress) -> Result<SearchStep> {
-    let rows = db.read(&OWN, &[&PgTime(now), &progress.room, &MESSAGES, &ROOMS]).await?;
-    let is_last = saturate::<usize, i64>(rows.len()) < ROOMS;
+    let most = progress.size.of(ROOMS);
+    let rows = read(db, &OWN, &[&PgTime(now), &progress.room, &MESSAGES, &most]).await?;
+    let is_last = saturate::<usize, i64>(rows.len()) < most;
     progress.room = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
     let found = rows.iter().filter_map(|row| {
         Some(ExpiredMessages {
@@ -175,6 +200,15 @@ async fn trim_own(db: &Db, now: Timestamp, progress: &mut SearchProgress) -> Res
         false if is_last => SearchStep::Done,
         false => SearchStep::More,
     })
+}
+
+/// Rows of a query that goes from room to room. What is looked up by keys is not searched for in other ways.
+async fn read(db: &Db, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
+    let reading = db.run(sql.what, async |tx| {
+        tx.batch(sql.what, WALKING).await?;
+        tx.query(sql, params).await
+    });
+    reading.await
 }
 
 /// Hides messages of rooms. They are deleted one by one, or with their partition.
@@ -211,8 +245,9 @@ async fn drop_expired(
     let is_last = saturate::<usize, i64>(rows.len()) < PARTITIONS;
     for row in rows {
         let old = ExpiredPartition { begins: row.get(0), ends: row.get(1), name: row.get(2) };
-        if expire_partition(db, &old, kept_s).await? {
-            return Ok(SearchStep::Changed);
+        let expired = expire_partition(db, &old, kept_s, progress).await?;
+        if expired != SearchStep::Done {
+            return Ok(expired);
         }
         progress.partition = Some(old.begins);
     }
@@ -223,9 +258,21 @@ async fn drop_expired(
     Ok(SearchStep::More)
 }
 
-/// Hides the messages of a partition, or removes some of it. Returns whether it changed anything.
-async fn expire_partition(db: &Db, old: &ExpiredPartition, kept_s: i64) -> Result<bool> {
-    let rows = db.read(&VISIBLE, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
+/// Hides some messages of a partition, or removes some of it. [`SearchStep::Done`] = this partition stays as it is.
+async fn expire_partition(
+    db: &Db,
+    old: &ExpiredPartition,
+    kept_s: i64,
+    progress: &mut SearchProgress,
+) -> Result<SearchStep> {
+    // Going through all rooms takes long, and removing the partition many steps. Whether somebody wrote to it is asked at the end.
+    if progress.removing.take() == Some(old.begins) {
+        return remove_next(db, old, progress).await;
+    }
+    let begin = RoomPass { partition: old.begins, room: 0, has_changed: false };
+    let pass = progress.pass.take().filter(|pass| pass.partition == old.begins).unwrap_or(begin);
+    let most = progress.size.of(ROOMS);
+    let rows = read(db, &VISIBLE, &[&old.begins, &old.ends, &kept_s, &most, &pass.room]).await?;
     let is_kept = rows.iter().any(|row| row.get(0));
     let seen: Vec<ExpiredMessages> = rows
         .iter()
@@ -234,9 +281,27 @@ async fn expire_partition(db: &Db, old: &ExpiredPartition, kept_s: i64) -> Resul
             Some(ExpiredMessages { room, last: row.get(2), retention_s: row.get(3) })
         })
         .collect();
-    let is_empty = seen.is_empty() && !is_kept;
-    Ok(hide(db, seen.into_iter(), (!is_kept).then_some(old.begins)).await?
-        || is_empty && remove_partition_step(db, old).await?)
+    match seen.last().map(|seen| seen.room) {
+        Some(last) => {
+            let has_hidden = hide(db, seen.into_iter(), (!is_kept).then_some(old.begins)).await?;
+            let has_changed = pass.has_changed || has_hidden;
+            progress.pass = Some(RoomPass { room: last, has_changed, ..pass });
+            Ok(if has_hidden { SearchStep::Changed } else { SearchStep::More })
+        }
+        // The rooms that were passed may have others by now.
+        None if pass.has_changed => Ok(SearchStep::More),
+        None if pass.room > 0 || is_kept => Ok(SearchStep::Done),
+        None => remove_next(db, old, progress).await,
+    }
+}
+
+/// Removes some of a partition in which nobody has a visible message, and goes on with that next.
+async fn remove_next(db: &Db, old: &ExpiredPartition, progress: &mut SearchProgress) -> Result<SearchStep> {
+    if !remove_partition_step(db, old).await? {
+        return Ok(SearchStep::Done);
+    }
+    progress.removing = Some(old.begins);
+    Ok(SearchStep::Changed)
 }
 
 /// Deletes some ids of a partition without visible messages, or drops the partition if all are deleted.
@@ -277,8 +342,13 @@ async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition, from: i64) -> Result<()
 /// than what is kept.
 async fn drop_partition(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<bool> {
     let (what, name) = ("dropping an expired partition", &old.name);
-    // Whoever writes to it has committed then, and others wait.
-    let lock = format!("set local lock_timeout = '100ms'; lock table {name} in share mode");
+    // Whoever writes to it has committed then, and others wait. Hardly anybody does so to what has expired; but a vacuum of the
+    // database's own may be at work there, and gives way only to who has waited for `deadlock_timeout`.
+    let lock = format!(
+        "select set_config('lock_timeout', (setting::int8 + 500)::text, true) from pg_settings \
+             where name = 'deadlock_timeout'; \
+         lock table {name} in share mode; set local lock_timeout = '100ms'"
+    );
     match tx.batch(what, &lock).await {
         Err(fault) if fault.is_lock_timeout() => return Ok(false),
         locked => locked?,

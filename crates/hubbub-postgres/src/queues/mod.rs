@@ -15,8 +15,8 @@
 //!
 //! Invariants
 //! - Whoever makes copies of a message, or changes it, holds the row of its queue. Counts hold copies that are not made.
-//! - A message that may be taken now, but for what time brings, has state 0 and is not `behind`; the partial indexes of
-//!   these are all that takes look at.
+//! - A message that may be taken now, but for what time brings, has the state `Ready` and is not `behind`; the partial
+//!   indexes of these are all that takes look at.
 //! - `queue_lines.low` is never above a message of its receiver that may be taken, so that takes need not walk over what was
 //!   taken before, which stays in the index as long as any transaction might still see it.
 //! - Rows that every batch would have to change are added to instead (`queue_counts`), and brought together once a second
@@ -32,6 +32,7 @@ mod pending_copies;
 mod read;
 mod repair;
 mod sql;
+mod states;
 mod tick;
 mod working_set;
 mod write;

@@ -12,20 +12,21 @@ use tokio_postgres::Row;
 
 use super::load::{insert_pending, pending_chunk};
 use super::read::{truncate_to_page, waiting_message};
+use super::states::queue_statements;
 use super::working_set::{Message, WorkingSet, unsigned};
 use super::{Queues, sql, write};
-use crate::db::{DbError, Result, Tx, statements};
+use crate::db::{DbError, Result, Tx};
 
 /// How often it is looked for messages that other servers left behind.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-statements! {
+queue_statements! {
     /// One server at a time makes copies. What is lost of that with a crash is made again, so nobody waits for the disk.
     ALONE("making copies of messages to everybody") =
         "select pg_try_advisory_xact_lock(7161616179), set_config('synchronous_commit', 'off', true)";
 
     OLDEST("looking for messages to everybody") =
-        "select p.queue from queue_pending p where p.state <> 4 \
+        "select p.queue from queue_pending p where p.state <> {expired} \
            and not (select deleted from queues where no = p.queue) order by p.first limit 1";
 
     LOCK("locking a queue") = "select no from queues where no = $1 and not deleted for no key update";

@@ -12,16 +12,18 @@ use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
 use tokio_postgres::Row;
 
 use super::load::{Loader, rules_of};
-use super::sql::{time, unexpired};
+use super::sql::{queue_columns, time, unexpired};
+use super::states::{queue_statements, with_states};
 use super::working_set::{ANYBODY, Message, State, Stop, WorkingSet, unsigned};
 use super::{Queues, pending_copies, sql};
-use crate::db::{Param, PgTime, Result, Sql, Tx, column, statements};
+use crate::db::{Param, PgTime, Result, Sql, Tx, column};
 use crate::store::Postgres;
 
 macro_rules! info {
     ($which:literal) => {
         concat! {
-            "select q.*, t.*, c.*, case when b.first is null or o.id < b.first then o.sent_at else b.sent_at end as oldest, \
+            "select ", queue_columns!(), ", t.messages, t.delayed, t.leased, t.bytes, t.sent, t.done, t.dropped, t.dead, c.*, \
+               case when b.first is null or o.id < b.first then o.sent_at else b.sent_at end as oldest, \
                d.leased_over, d.delayed_over + e.delayed_over as delayed_over from queues q \
              cross join lateral (select * from queue_totals where queue = q.no offset 0) t \
              cross join lateral (select coalesce(sum(messages), 0)::int8 as messages_added, \
@@ -30,11 +32,12 @@ macro_rules! info {
                coalesce(sum(done), 0)::int8 as done_added, coalesce(sum(dropped), 0)::int8 as dropped_added, \
                coalesce(sum(dead), 0)::int8 as dead_added \
                from queue_counts where queue = t.queue and no > t.counted) c \
-             cross join lateral (select count(*) filter (where state = 1) as delayed_over, \
-               count(*) filter (where state = 2) as leased_over \
-               from queue_messages where state in (1, 2) and due_at > t.seen_to and due_at <= $1 and queue = q.no) d \
+             cross join lateral (select count(*) filter (where state = {delayed}) as delayed_over, \
+               count(*) filter (where state = {leased}) as leased_over \
+               from queue_messages where state in ({delayed}, {leased}) and due_at > t.seen_to and due_at <= $1 \
+               and queue = q.no) d \
              cross join lateral (select coalesce(sum(unmade), 0)::int8 as delayed_over from queue_pending \
-               where queue = q.no and state = 1 and due_at <= $1) e \
+               where queue = q.no and state = {delayed} and due_at <= $1) e \
              left join lateral (select id, sent_at from queue_messages where queue = q.no order by id limit 1) o on true \
              left join lateral (select first, sent_at from queue_pending where queue = q.no order by first limit 1) b \
                on true \
@@ -43,7 +46,7 @@ macro_rules! info {
     };
 }
 
-statements! {
+queue_statements! {
     QUEUE("reading a queue") = info!("q.id = $2");
     QUEUES("reading queues") = info!("q.id > $2 order by q.id limit $3");
 }
@@ -60,7 +63,7 @@ macro_rules! open_for {
         concat!(
             "exists (select from queue_messages m where m.queue::bigint = q.no and m.receiver = ",
             $receiver,
-            " and m.state = 0 and not m.behind and m.id >= coalesce((select low from queue_lines l \
+            " and m.state = {ready} and not m.behind and m.id >= coalesce((select low from queue_lines l \
                 where l.queue = q.no and l.receiver = ",
             $receiver,
             "), 0) and ",
@@ -77,7 +80,7 @@ macro_rules! unmade_for {
             "exists (select from queue_pending p join queue_pending_chunks s on s.first = p.first \
 and s.chunk = ", $receiver, " / 1024 and get_bit(s.unmade, ", $receiver,
             " % 1024) = 1 where p.queue = q.no and ", $wanted,
-            " and (p.state = 0 or p.state = 1 and p.due_at <= $1) and ", unexpired!("p", "$1"), ")"
+            " and (p.state = {ready} or p.state = {delayed} and p.due_at <= $1) and ", unexpired!("p", "$1"), ")"
         }
     };
 }
@@ -92,10 +95,10 @@ macro_rules! has_ended {
             $message,
             ".expires_at <= $1 and ",
             $message,
-            ".state <> 3 \
+            ".state <> {exhausted} \
                 and (",
             $message,
-            ".state <> 2 or ",
+            ".state <> {leased} or ",
             $message,
             ".due_at <= $1) \
                 and (q.deliveries_max = 0 or ",
@@ -108,38 +111,38 @@ macro_rules! has_ended {
 /// `opened` = queues with a message that is the first of its group since all before it have ended.
 const HOLDING: Sql = Sql {
     what: "finding queues that hold something",
-    text: concat! {
+    text: with_states!(concat! {
         "with opened as materialized ( \
            select h.queue from queue_messages h join queues q on q.no = h.queue cross join lateral ( \
                select * from queue_messages m where m.queue = h.queue and m.receiver = h.receiver \
-               and m.group_id is not null and m.group_id = h.group_id and m.state <> 4 and m.id > h.id and not ",
+               and m.group_id is not null and m.group_id = h.group_id and m.state <> {expired} and m.id > h.id and not ",
         has_ended!("m"), " order by m.id limit 1) m \
-           where h.expires_at is not null and h.expires_at <= $1 and h.state <> 4 and not h.behind \
+           where h.expires_at is not null and h.expires_at <= $1 and h.state <> {expired} and not h.behind \
              and h.group_id is not null \
              and (h.receiver = 0 or h.receiver = (select no from clients where id = $3)) and ", has_ended!("h"),
-        " and (m.state = 0 or m.state in (1, 2) and m.due_at <= $1) and ", deliverable!(), ") \
+        " and (m.state = {ready} or m.state in ({delayed}, {leased}) and m.due_at <= $1) and ", deliverable!(), ") \
          select q.id from queues q where not q.deleted and q.id > $2 and (", open_for!("0"), " or ",
         open_for!("(select no from clients where id = $3)"),
-        " or exists (select from queue_messages m where m.state in (1, 2) \
+        " or exists (select from queue_messages m where m.state in ({delayed}, {leased}) \
             and m.due_at > (select seen_to from queue_totals where queue = q.no) and m.due_at <= $1 and m.queue = q.no and not m.behind \
             and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) and ", deliverable!(), ") or \
             q.no in (select queue from opened) or ",
         unmade_for!("(select no from clients where id = $3)", "true"), ") \
          order by q.id limit $4"
-    },
+    }),
 };
 
 macro_rules! one_open {
     ($wanted:literal) => {
         concat! {
-            "(select 1 from queue_messages m where m.queue::bigint = q.no and m.receiver = v.receiver and m.state = 0 \
-              and not m.behind and m.id >= coalesce(l.low, 0) and ", $wanted,
+            "(select 1 from queue_messages m where m.queue::bigint = q.no and m.receiver = v.receiver",
+            " and m.state = {ready} and not m.behind and m.id >= coalesce(l.low, 0) and ", $wanted,
             " and ", deliverable!(), " limit 1)"
         }
     };
 }
 
-statements! {
+queue_statements! {
     MATCHING_FILTERS("looking for those who wait") = concat!(
         "select k.place from unnest($2, $3, $4) with ordinality as k (queue, receiver, sender, place) \
          left join clients r on r.id = k.receiver left join clients s on s.id = k.sender \

@@ -7,13 +7,14 @@ use hubbub_core::Clock;
 use hubbub_core::clock::ClockAnomaly;
 
 use super::sql::time;
+use super::states::queue_statements;
 use super::working_set::WorkingSet;
-use crate::db::{PgTime, Result, Tx, statements};
+use crate::db::{PgTime, Result, Tx};
 
 /// Clocks of several servers differ by less than this, in microseconds; a clock that is further behind was set.
 const BEHIND_MAX: i64 = 5_000_000;
 
-statements! {
+queue_statements! {
     FIND("looking for times ahead of the clock") =
         "select no from queues where not deleted \
          and (select seen_to from queue_totals where queue = no) > $1 order by no for no key update";
@@ -21,11 +22,11 @@ statements! {
     TIMED("counting leases and delays from now on") =
         "update queue_messages set begun_at = $2, \
          due_at = greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') \
-         where queue = any($1) and state in (1, 2) and begun_at > $3";
+         where queue = any($1) and state in ({delayed}, {leased}) and begun_at > $3";
 
     EXPIRING("counting times to live from now on") =
         "update queue_messages set expires_at = $2 + (expires_at - sent_at) \
-         where queue = any($1) and expires_at is not null and state <> 4 and sent_at > $3";
+         where queue = any($1) and expires_at is not null and state <> {expired} and sent_at > $3";
 
     PENDING("counting times of messages to everybody from now on") =
         "update queue_pending set \
@@ -33,7 +34,7 @@ statements! {
              then greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') else due_at end, \
            begun_at = least(begun_at, $2), \
            expires_at = case when sent_at > $3 then $2 + (expires_at - sent_at) else expires_at end \
-         where queue = any($1) and state <> 4 and (begun_at > $3 or sent_at > $3)";
+         where queue = any($1) and state <> {expired} and (begun_at > $3 or sent_at > $3)";
 
     SEEN("looking again from now on") = "update queue_totals set seen_to = $2 where queue = any($1)";
 }

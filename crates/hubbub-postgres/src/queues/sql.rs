@@ -8,7 +8,8 @@
 
 use hubbub_core::Timestamp;
 
-use crate::db::{PgTime, Sql, statements, walking};
+use super::states::{queue_statements, with_states};
+use crate::db::{PgTime, Sql, walking};
 
 /// A time as a parameter.
 pub(super) fn time(micros: i64) -> PgTime {
@@ -62,24 +63,37 @@ macro_rules! numbers_named {
     };
 }
 
+/// What is read of a row `q` of `queues`. Spelled out, here and elsewhere: a column that a later version adds would change the
+/// type of the rows, and the database refuses to run a prepared statement with another one.
+macro_rules! queue_columns {
+    () => {
+        "q.no, q.id, q.is_dead_letter, q.lease_ms, q.deliveries_max, q.dead_letter, q.ttl_ms, q.messages_max, q.bytes_max, \
+         q.drops_oldest, q.backoff_ms, q.backoff_max_ms"
+    };
+}
+
+pub(super) use queue_columns;
+
 macro_rules! queues_named {
     ($lock:literal) => {
         concat! {
-            "select q.* from ", numbers_named!(),
+            "select ", queue_columns!(), " from ", numbers_named!(),
             " cross join lateral (select * from queues where no = k.no and not deleted ", $lock,
             " offset 0) q"
         }
     };
 }
 
-statements! {
+queue_statements! {
     pub(super) LOCK_QUEUES("locking queues") = queues_named!("for no key update");
     pub(super) READ_QUEUES("reading queues") = queues_named!("");
 
-    pub(super) LOCK_ALL("locking all queues") =
-        "select * from queues where not deleted order by no for no key update";
+    pub(super) LOCK_ALL("locking all queues") = concat!(
+        "select ", queue_columns!(), " from queues q where not q.deleted order by q.no for no key update"
+    );
 
-    pub(super) READ_ALL("reading all queues") = "select * from queues where not deleted order by no";
+    pub(super) READ_ALL("reading all queues") =
+        concat!("select ", queue_columns!(), " from queues q where not q.deleted order by q.no");
 
     /// Up to when queues were seen to. Whoever locks them reads it afterwards, since it stands in another row than the lock.
     pub(super) SEEN_NAMED("reading up to when queues were seen to") = concat!(
@@ -104,49 +118,53 @@ statements! {
 
     pub(super) QUEUES_DUE("finding what is due in queues") =
         "select distinct queue from ( \
-           (select m.queue from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
+           (select m.queue from queue_messages m where m.state in ({delayed}, {leased}) \
+            and m.due_at > $1 and m.due_at <= $2 \
             and not (select deleted from queues where no = m.queue) order by m.due_at limit 1000) \
            union all \
-           (select m.queue from queue_messages m where m.expires_at is not null and m.state in (0, 1) \
+           (select m.queue from queue_messages m where m.expires_at is not null and m.state in ({ready}, {delayed}) \
             and m.expires_at > $1 and m.expires_at <= $3 \
             and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1000) \
            union all \
-           (select m.queue from queue_messages m where m.state in (3, 4) \
+           (select m.queue from queue_messages m where m.state in ({exhausted}, {expired}) \
             and not (select deleted from queues where no = m.queue) limit 1000) \
            union all \
-           (select p.queue from queue_pending p where (p.state = 1 and p.due_at <= $2 or p.expires_at <= $3 \
-            or p.state = 4) and not (select deleted from queues where no = p.queue))) due";
+           (select p.queue from queue_pending p where (p.state = {delayed} and p.due_at <= $2 \
+            or p.expires_at <= $3 or p.state = {expired}) \
+            and not (select deleted from queues where no = p.queue))) due";
 
     /// When there is something to sweep next, up to some time.
     pub(super) NEXT_DUE("finding when something in queues is due") =
         "select \
-           (select m.due_at from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
+           (select m.due_at from queue_messages m where m.state in ({delayed}, {leased}) \
+            and m.due_at > $1 and m.due_at <= $2 \
             and not (select deleted from queues where no = m.queue) order by m.due_at limit 1) as due, \
-           (select m.expires_at from queue_messages m where m.expires_at is not null and m.state <> 4 \
-            and m.state in (0, 1) and m.expires_at > $1 and m.expires_at <= $2 \
+           (select m.expires_at from queue_messages m where m.expires_at is not null and m.state <> {expired} \
+            and m.state in ({ready}, {delayed}) and m.expires_at > $1 and m.expires_at <= $2 \
             and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1) as expires, \
-           exists (select from queue_messages m where m.state in (3, 4) \
+           exists (select from queue_messages m where m.state in ({exhausted}, {expired}) \
             and not (select deleted from queues where no = m.queue)) \
-           or exists (select from queue_pending p where p.state = 4 \
+           or exists (select from queue_pending p where p.state = {expired} \
             and not (select deleted from queues where no = p.queue)) as over, \
            (select min(p.due_at) from queue_pending p \
-            where p.state = 1 and not (select deleted from queues where no = p.queue)) as pending_due, \
+            where p.state = {delayed} and not (select deleted from queues where no = p.queue)) as pending_due, \
            (select min(p.expires_at) from queue_pending p \
-            where p.state <> 4 and not (select deleted from queues where no = p.queue)) as pending_expires";
+            where p.state <> {expired} and not (select deleted from queues where no = p.queue)) as pending_expires";
 
     pub(super) MESSAGES_DUE("reading what is due in queues") = message_of!(
         "null::text",
-        "from ((select * from queue_messages where state in (1, 2) and due_at > $2 and due_at <= $3 \
-                and queue = any($1) order by due_at limit $4) \
+        "from ((select * from queue_messages where state in ({delayed}, {leased}) \
+                and due_at > $2 and due_at <= $3 and queue = any($1) order by due_at limit $4) \
                union all \
-               (select * from queue_messages where expires_at is not null and state <> 4 and state in (0, 1) \
-                and expires_at >= $5 and expires_at <= $6 and queue = any($1) order by expires_at limit $4)) m"
+               (select * from queue_messages where expires_at is not null and state <> {expired} \
+                and state in ({ready}, {delayed}) and expires_at >= $5 and expires_at <= $6 \
+                and queue = any($1) order by expires_at limit $4)) m"
     );
 
     /// Messages that wait to be cleared away or moved to dead-letter queues.
     pub(super) MESSAGES_OVER("reading what is over in queues") = message_of!(
         "null::text",
-        "from (select * from queue_messages where state in (3, 4) and queue = any($1) limit $2) m"
+        "from (select * from queue_messages where state in ({exhausted}, {expired}) and queue = any($1) limit $2) m"
     );
 
     pub(super) MESSAGES_BY_ID("reading messages of queues") = message_of!(
@@ -163,7 +181,7 @@ statements! {
 /// be any number of it. `$7` is how many bytes of texts are read of a place; others are read once it is known which are taken.
 macro_rules! places {
     ($wanted:literal, $order:literal) => {
-        message_of!(
+        with_states!(message_of!(
             "case when m.upto <= k.texts then m.body end",
             "from (select a.*, coalesce((select l.low from queue_lines l \
                  where l.queue = a.queue and l.receiver = a.receiver), 0) as low \
@@ -173,12 +191,12 @@ macro_rules! places {
             $order,
             " rows unbounded preceding) as upto from ( \
                  select * from queue_messages where queue::bigint = k.queue and receiver = k.receiver \
-                 and state = 0 and not behind and ", unexpired!("queue_messages", "$6"), " and ",
+                 and state = {ready} and not behind and ", unexpired!("queue_messages", "$6"), " and ",
             $wanted,
             " order by ",
             $order,
             " limit k.most) f) m"
-        )
+        ))
     };
 }
 
@@ -194,7 +212,7 @@ pub(super) static PLACES: [(bool, bool, Sql); 4] = [
     (true, true, place(places!("sender = k.sender and id < k.behind and id >= k.low", "id desc"))),
 ];
 
-statements! {
+queue_statements! {
     pub(super) LOW_WATER_MARKS("reading where queues begin") =
         "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \
          cross join lateral (select * from queue_lines where queue = k.queue and receiver = k.receiver offset 0) l";
@@ -204,39 +222,41 @@ statements! {
         "null::text",
         "from unnest($1, $2, $3, $4, $5) as k (queue, receiver, group_id, behind, most) cross join lateral ( \
            select * from queue_messages where queue = k.queue and receiver = k.receiver \
-           and group_id is not null and group_id = k.group_id and state <> 4 and id > k.behind \
+           and group_id is not null and group_id = k.group_id and state <> {expired} and id > k.behind \
            order by id limit k.most) m"
     );
 
     /// The oldest of a queue that are not on lease.
     pub(super) OLDEST("reading the oldest messages of a queue") = message_of!(
         "null::text",
-        "from (select * from queue_messages where queue = $1 and id > $2 and id <= $4 and state <> 2 \
+        "from (select * from queue_messages where queue = $1 and id > $2 and id <= $4 and state <> {leased} \
            order by id limit $3) m"
     );
 
     pub(super) COPIES("reading a client's copies") = message_of!(
-        "null::text", "from queue_messages m where m.is_copy and m.receiver = $1 and m.state <> 2 \
+        "null::text", "from queue_messages m where m.is_copy and m.receiver = $1 and m.state <> {leased} \
          and not (select deleted from queues where no = m.queue)"
     );
 
     /// Messages of a queue that may have been delivered too often, or may not.
     pub(super) RETURNED("reading messages that were delivered before") = message_of!(
         "null::text",
-        "from ((select * from queue_messages where queue = $1 and state = 0 and deliveries > 0) \
-         union all (select * from queue_messages where queue = $1 and state in (3, 4) and state = 3)) m"
+        "from ((select * from queue_messages where queue = $1 and state = {ready} and deliveries > 0) \
+         union all (select * from queue_messages where queue = $1 and state in ({exhausted}, {expired}) \
+           and state = {exhausted})) m"
     );
 
     /// Dead letters with ids from `$2` to `$3` whose queues are there; the one of an id in any case.
     pub(super) DEAD_LETTERS("reading dead letters") = message_of!(
         "null::text", "from (select * from queue_messages where queue = $1 and dead_origin is not null \
-         and state not in (2, 4) and id >= $2 and id <= $3 \
+         and state not in ({leased}, {expired}) and id >= $2 and id <= $3 \
          and ($2 = $3 or (select true from queues where id = dead_origin and not deleted)) order by id limit $4) m"
     );
 
     /// Ids of senders that are not forgotten.
     pub(super) KNOWN("reading ids of senders") =
-        "select k.* from unnest($1, $2) as a (queue, message_id) cross join lateral ( \
+        "select k.first, k.queue, k.message_id, k.content, k.sent_at, k.copies \
+         from unnest($1, $2) as a (queue, message_id) cross join lateral ( \
            select * from queue_known where queue = a.queue and message_id = a.message_id \
            and (forget_at is null or forget_at > $3) offset 0) k";
 
@@ -278,7 +298,7 @@ macro_rules! pending {
     };
 }
 
-statements! {
+queue_statements! {
     pub(super) PENDING_COUNT("counting messages to everybody") =
         "select count(*) as messages, coalesce(sum(unmade), 0)::int8 as copies from queue_pending";
 
@@ -308,14 +328,14 @@ statements! {
 
     /// The next copies of a queue to be made.
     pub(super) PENDING_NEXT("reading messages to everybody") = pending!(
-        "from (select * from queue_pending where queue = $1 and state <> 4 order by first limit 1) p \
+        "from (select * from queue_pending where queue = $1 and state <> {expired} order by first limit 1) p \
          cross join lateral (select * from queue_pending_chunks where first = p.first order by chunk limit 1) s) m"
     );
 
     pub(super) PENDING_DUE("reading messages to everybody that are due") = pending!(
         "null::int4 as chunk, null::int8 as low, null::bytea as receivers, null::bytea as members ",
         "from queue_pending p where p.queue = any($1) \
-         and ((p.state = 1 and p.due_at <= $2) or p.expires_at <= $3 or p.state = 4)) m"
+         and ((p.state = {delayed} and p.due_at <= $2) or p.expires_at <= $3 or p.state = {expired})) m"
     );
 
     /// Copies of a queue that are not made, behind an id, by chunks of receivers.

@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use hubbub_core::RoomId;
+use hubbub_core::essential::supervise;
 use hubbub_core::replica::{ReplicaFigures, ReplicaStore};
 use hubbub_core::store::{HistoryPage, HistoryQuery, Read};
+use hubbub_core::{Essential, RoomId};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -61,13 +62,17 @@ impl Replicas {
         let mut past_positions = PositionHistory::default();
         all.probe(&mut past_positions).await;
         let weak = Arc::downgrade(&all);
-        *all.probe_task.lock() = Some(tokio::spawn(async move {
+        let probing = async move {
             loop {
                 tokio::time::sleep(PROBE_EVERY).await;
-                let Some(all) = weak.upgrade() else { return };
-                all.probe(&mut past_positions).await;
+                // Where there is none any more, the task is aborted.
+                if let Some(all) = weak.upgrade() {
+                    all.probe(&mut past_positions).await;
+                }
             }
-        }));
+        };
+        *all.probe_task.lock() =
+            Some(tokio::spawn(supervise::<()>(Essential::new("probe of replicas"), probing)));
         Ok(Some(all))
     }
 
@@ -104,10 +109,20 @@ impl Replicas {
     }
 
     pub(crate) fn close(&self) {
+        self.stop_probing();
+        self.replicas.iter().for_each(Replica::close);
+    }
+
+    fn stop_probing(&self) {
         if let Some(probe_task) = self.probe_task.lock().take() {
             probe_task.abort();
         }
-        self.replicas.iter().for_each(Replica::close);
+    }
+}
+
+impl Drop for Replicas {
+    fn drop(&mut self) {
+        self.stop_probing();
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use hubbub_core::backoff::Backoff;
 use hubbub_core::invariant::saturate;
 use hubbub_core::replica::ReplicaFigures;
 use parking_lot::Mutex;
@@ -56,7 +57,7 @@ struct State {
     fault: Option<String>,
     lag: Option<Duration>,
     next_probe: Instant,
-    wait: Duration,
+    backoff: Backoff,
 }
 
 /// What a probe found.
@@ -81,7 +82,7 @@ impl Replica {
             fault: Some("it was not probed yet".into()),
             lag: None,
             next_probe: Instant::now(),
-            wait: RETRY_MIN,
+            backoff: Backoff::new(RETRY_MIN, RETRY_MAX),
         };
         Ok(Self {
             place,
@@ -219,7 +220,8 @@ impl Replica {
                 None => tracing::info!(replica = self.place, "a replica is used"),
             }
         }
-        *state = State { fault, lag: Some(lag), next_probe: Instant::now(), wait: RETRY_MIN };
+        (state.fault, state.lag, state.next_probe) = (fault, Some(lag), Instant::now());
+        state.backoff.reset();
     }
 
     /// Skips it until the next probe, whose delay doubles each time.
@@ -236,7 +238,6 @@ impl Replica {
         if state.fault.as_ref() != Some(&reason) {
             tracing::warn!(replica = self.place, reason, "a replica is not used; the primary answers");
         }
-        let (next_probe, wait) = (now + state.wait, (state.wait * 2).min(RETRY_MAX));
-        *state = State { fault: Some(reason), lag: None, next_probe, wait };
+        (state.fault, state.lag, state.next_probe) = (Some(reason), None, now + state.backoff.exact_pause());
     }
 }

@@ -24,7 +24,7 @@ use names::Names;
 pub(crate) use read::history::read as history;
 pub(crate) use read::{message_columns, not_erased, push_of};
 use recent::RecentCache;
-pub(crate) use versions::next_version;
+pub(crate) use versions::{newest_version, next_version};
 pub(crate) use write::{apply, seq_of};
 
 const COUNT: Sql = Sql {

@@ -31,5 +31,5 @@ macro_rules! next_version {
     };
 }
 
-pub(super) use newest_version;
+pub(crate) use newest_version;
 pub(crate) use next_version;

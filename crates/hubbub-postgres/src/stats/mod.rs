@@ -17,7 +17,9 @@ use hubbub_core::Timestamp;
 use tokio::sync::Mutex;
 
 use crate::db::Result;
+use crate::maintenance::Tick;
 use crate::partitions::retention::{self, SearchProgress, SearchStep};
+use crate::step_size::StepSize;
 use crate::store::{Context, Postgres};
 pub(crate) use read::CountReader;
 use rollup::{RollupScope, RollupStep};
@@ -41,6 +43,14 @@ const REST: u32 = 4;
 const SEARCH_EVERY: Duration = Duration::from_secs(2);
 const SEARCH_SHARE: u32 = 100;
 
+/// Kinds of work of a tick.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Uncount,
+    Expire,
+    Delete,
+}
+
 /// How current the counts are.
 #[derive(Debug, Default)]
 struct Freshness {
@@ -48,6 +58,8 @@ struct Freshness {
     run: u64,
     /// Everything acknowledged by this time was counted when that run ended, and nothing that was hidden.
     as_of: Timestamp,
+    /// How much is uncounted in a step.
+    uncounting: StepSize,
     /// When a tick may delete again.
     rest_until: Option<Instant>,
     retention: SearchProgress,
@@ -78,7 +90,7 @@ impl Stats {
         }
         let run = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let (now, deadline) = (self.context.clock.now(), Instant::now() + WAIT_MAX);
-        current.as_of = match self.work(deadline).await? {
+        current.as_of = match self.work(&mut current.uncounting, deadline).await? {
             true => now,
             false => current.as_of.max(rollup::counted_to(&self.context.db).await?),
         };
@@ -87,7 +99,7 @@ impl Stats {
     }
 
     /// Counts and uncounts until nothing is left or the deadline passes. Returns whether nothing is left.
-    async fn work(&self, deadline: Instant) -> Result<bool> {
+    async fn work(&self, uncounting: &mut StepSize, deadline: Instant) -> Result<bool> {
         let (db, is_over) = (&self.context.db, || Instant::now() >= deadline);
         loop {
             while !matches!(rollup::step(db, RollupScope::All, true).await?, RollupStep::Done) {
@@ -103,8 +115,12 @@ impl Stats {
                     return Ok(false);
                 }
                 // What is hidden was stored after it was counted last: it is counted first.
-                if !pending_deletes::uncount_step(db, true).await? {
-                    break;
+                match pending_deletes::uncount_step(db, uncounting, true).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    // The next one takes on less. Others wait for the answer.
+                    Err(fault) if fault.took_too_long() => return Ok(false),
+                    Err(fault) => return Err(fault),
                 }
             }
         }
@@ -112,11 +128,11 @@ impl Stats {
 
     /// Counts everything stored, and deletes everything pending.
     pub(crate) async fn finish_maintenance(&self) -> Result<()> {
-        let db = &self.context.db;
+        let (db, mut uncounting) = (&self.context.db, StepSize::default());
         loop {
             let has_expired = self.finish_retention().await?;
             while !matches!(rollup::step(db, RollupScope::All, true).await?, RollupStep::Done) {}
-            while pending_deletes::uncount_step(db, true).await? {}
+            while pending_deletes::uncount_step(db, &mut uncounting, true).await? {}
             if !has_expired && !pending_deletes::are_pending(db).await? {
                 break;
             }
@@ -150,24 +166,44 @@ impl Stats {
         })
     }
 
-    /// Runs due deletes, unless it is resting.
-    pub(crate) async fn tick(&self) -> Result<()> {
+    /// Runs due deletes, unless it is resting. What fails is noted, and stops nothing else.
+    pub(crate) async fn tick(&self, tick: &mut Tick<'_>) -> Result<()> {
         let Ok(mut current) = self.current.try_lock() else { return Ok(()) };
         let begin = Instant::now();
         if current.rest_until.is_some_and(|until| begin < until) {
             return Ok(());
         }
-        while begin.elapsed() < TICK_MAX && self.run_next_step(&mut current).await? {}
+        let done = self.run_steps(&mut current, tick).await;
         current.rest_until = Some(Instant::now() + begin.elapsed() * REST);
-        Ok(())
+        done
     }
 
-    /// Runs one step of the first kind of work that is due. Returns whether there was any.
-    async fn run_next_step(&self, current: &mut Freshness) -> Result<bool> {
-        let db = &self.context.db;
-        Ok(pending_deletes::uncount_step(db, false).await?
-            || self.expire(current).await?
-            || pending_deletes::delete_messages(db, false).await?)
+    /// Runs steps of the first kind of work that is due, until none is or it was long enough.
+    async fn run_steps(&self, current: &mut Freshness, tick: &mut Tick<'_>) -> Result<()> {
+        let (db, mut until) = (&self.context.db, Instant::now() + TICK_MAX);
+        let mut kinds = vec![Work::Uncount, Work::Expire, Work::Delete];
+        let mut next = 0;
+        while let Some(kind) = kinds.get(next).copied()
+            && Instant::now() < until
+        {
+            let done = match kind {
+                Work::Uncount => pending_deletes::uncount_step(db, &mut current.uncounting, false).await,
+                Work::Expire => self.expire(current).await,
+                Work::Delete => pending_deletes::delete_messages(db, false).await,
+            };
+            next = match done {
+                Ok(true) => 0,
+                Ok(false) => next + 1,
+                Err(fault) => {
+                    tick.done(Err(fault)).await?;
+                    kinds.remove(next);
+                    // It may have taken all the time there was.
+                    until = Instant::now() + TICK_MAX;
+                    0
+                }
+            };
+        }
+        Ok(())
     }
 
     /// Runs one step of retention, unless it was searched recently. Returns whether there may be more to do.

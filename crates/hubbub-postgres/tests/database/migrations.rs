@@ -151,3 +151,20 @@ async fn a_migrated_history_is_the_same() {
     client.batch_execute(named).await.unwrap();
     assert_eq!(&*open(database.url.clone()).await.epoch(), "kept");
 }
+
+/// Limits of the user's are for short statements. Here it waits for another server that migrates.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_the_database_do_not_stop_a_migration() {
+    for limit in ["lock_timeout", "statement_timeout"] {
+        let database = Database::fresh().await;
+        let [client, other] = [connect(&database.url).await, connect(&database.url).await];
+        let name: String = client.query_one("select current_database()::text", &[]).await.unwrap().get(0);
+        client.batch_execute(&format!("alter database {name} set {limit} = '300ms'")).await.unwrap();
+        other.batch_execute("select pg_advisory_lock(7161616174)").await.unwrap();
+        let opening = tokio::spawn(open(database.url.clone()));
+        until_waiting(&client, 1).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        other.batch_execute("select pg_advisory_unlock(7161616174)").await.unwrap();
+        assert_eq!(send(&opening.await.unwrap(), "a", &["r"]).await, [1], "{limit}");
+    }
+}

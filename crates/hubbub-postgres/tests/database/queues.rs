@@ -16,6 +16,7 @@ use hubbub_core::queue::{
     WaitFilter,
 };
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
+use hubbub_postgres::Postgres;
 
 /// Several servers send, get, lease, nack and ack at the same time. Each message reaches exactly one consumer, groups keep
 /// their order, and nothing is lost.
@@ -307,4 +308,45 @@ async fn a_queue_that_another_server_makes_meanwhile_is_read_anew() {
     };
     assert_eq!((id, duplicate), (first, true));
     assert_eq!(taken(done(&stores[0], take("q", "bob", 10, None))).len(), 1);
+}
+
+/// A number is one of two thousand million, and is never given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_registers_again_uses_up_no_number() {
+    let servers = servers(1).await;
+    let store = &servers.stores[0];
+    for _ in 0..10 {
+        done(store, QueueOp::Register { client: "ada" });
+        done(store, QueueOp::Unregister { client: "ada" });
+    }
+    done(store, QueueOp::Register { client: "bob" });
+    let client = connect(&servers.database.url).await;
+    let row = client.query_one("select max(no) from clients", &[]).await.unwrap();
+    assert_eq!(row.get::<_, i32>(0), 2);
+}
+
+/// A later version may add columns while servers of this one run, and have statements prepared.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_of_a_later_version_stop_nothing() {
+    let servers = servers(1).await;
+    let store = &servers.stores[0];
+    let client = connect(&servers.database.url).await;
+    let name = |store: &Postgres, queue: &str| {
+        make(store, queue);
+        send(store, QueueSend { message_id: Some("id"), ..message(queue, "text") });
+        send(store, QueueSend { message_id: Some("id"), ..message(queue, "text") });
+    };
+    // Each statement is prepared on each of the connections.
+    for n in 0..10 {
+        name(store, &format!("before-{n}"));
+        info(store, "before-0").await;
+    }
+    let add = "alter table queues add later text; alter table queue_known add later text; \
+               alter table queue_totals add later text; alter table queue_messages add later text; \
+               alter table clients add later text";
+    client.batch_execute(add).await.unwrap();
+    for n in 0..10 {
+        name(store, &format!("after-{n}"));
+        info(store, "before-0").await;
+    }
 }

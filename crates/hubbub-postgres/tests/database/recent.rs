@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::Database;
-use hubbub_conformance::model::{Kept, Post};
+use hubbub_conformance::model::{KeptMessage, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{
@@ -31,7 +31,8 @@ async fn told(store: &Postgres, room: &str, query: HistoryQuery) -> String {
     let room = RoomId::new(room).unwrap();
     let page = store.history(room.clone(), query).await;
     let page = page.map(|page| {
-        let messages: Vec<Kept> = page.messages.iter().map(|message| Kept::of(&message)).collect();
+        let messages: Vec<KeptMessage> =
+            page.messages.iter().map(|message| KeptMessage::of(&message)).collect();
         (messages, page.head, page.oldest, page.more)
     });
     let info = store.room(room.clone()).await.unwrap();

@@ -202,6 +202,25 @@ async fn two_servers_drop_a_partition_once() {
     opened.store.close();
 }
 
+/// A vacuum of the database's own gives way, but only to who waits for a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_partition_under_a_vacuum_is_dropped() {
+    let opened = opened().await;
+    let partition = "select name from partitions order by begins limit 1";
+    let vacuum = connect(&opened.database.url).await;
+    let name: String = vacuum.query_one(partition, &[]).await.unwrap().get(0);
+    vacuum.batch_execute(&format!("begin; lock table {name} in share update exclusive mode")).await.unwrap();
+    let gives_way = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        vacuum.batch_execute("commit").await
+    });
+    opened.clock.advance_micros(5 * DAY);
+    opened.store.finish_maintenance().await.unwrap();
+    assert_eq!(opened.number(&format!("select count(*) from partitions where name = '{name}'")).await, 0);
+    gives_way.await.unwrap().unwrap();
+    opened.store.close();
+}
+
 /// A change that comes between finding old messages and hiding them counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_room_that_is_to_keep_its_messages_after_all_keeps_them() {

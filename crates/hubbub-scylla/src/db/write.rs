@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use futures_util::stream::{self, StreamExt};
+use hubbub_core::backoff::Backoff;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
@@ -125,7 +126,7 @@ impl Db {
         failed: impl Fn(&DbError),
     ) -> Result<()> {
         let (batch, values) = writes.into_batch();
-        let (mut give_up, mut pause) = (None, CONFIRM_PAUSE);
+        let (mut give_up, mut backoff) = (None, Backoff::new(CONFIRM_PAUSE, CONFIRM_PAUSE_MAX));
         loop {
             let mut sent = self.send(what, &batch, &values).await;
             if sent.is_ok() && self.is_to_be_lost() {
@@ -138,8 +139,7 @@ impl Db {
                 return Err(error);
             }
             failed(&error);
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(CONFIRM_PAUSE_MAX);
+            tokio::time::sleep(backoff.exact_pause()).await;
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_conformance::model::{Kept, Model, Post};
+use hubbub_conformance::model::{KeptMessage, Model, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery, LastMessages};
 use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, RoomChange, RoomSettings, Timestamp};
@@ -244,7 +244,7 @@ impl People {
         let Some(next) = self.or.take() else { return };
         let gone = |user: &&&str| {
             self.model.rooms.iter().any(|(room, kept)| {
-                let sent = |all: &[Kept]| all.iter().filter(|kept| kept.post.user == **user).count();
+                let sent = |all: &[KeptMessage]| all.iter().filter(|kept| kept.post.user == **user).count();
                 sent(kept) > sent(next.room(room))
             })
         };
@@ -291,15 +291,15 @@ fn seen(engine: &Engine) -> String {
             limit: usize::MAX,
             bytes_max: usize::MAX,
         };
-        let kept: Vec<Kept> = engine
+        let kept: Vec<KeptMessage> = engine
             .history(room, &query)
-            .map(|page| page.messages.iter().map(|message| Kept::of(&message)).collect())
+            .map(|page| page.messages.iter().map(|message| KeptMessage::of(&message)).collect())
             .unwrap_or_default();
         all += &format!("{room} {:?} {kept:?} {:?}\n", engine.room(room), engine.members(room, None, 99));
     }
     for user in USERS {
         let rooms = engine.user_rooms(user, None, 99, LastMessages::Read).unwrap();
-        let last: Vec<Kept> = rooms.last.iter().map(|message| Kept::of(&message)).collect();
+        let last: Vec<KeptMessage> = rooms.last.iter().map(|message| KeptMessage::of(&message)).collect();
         all += &format!("{user} {:?} {last:?}\n", rooms.rooms);
     }
     all

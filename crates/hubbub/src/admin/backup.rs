@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use http_body_util::BodyExt;
 use hubbub_core::Clock;
+use hubbub_core::backoff::Backoff;
 use hubbub_core::backup::BackupFile;
 use hubbub_core::invariant::saturate;
 use hubbub_core::text::counted;
@@ -21,11 +22,12 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::catalog::{self, LIST, Listing};
-use super::{lock_directory, make_private, make_within, size, sync_dir};
+use super::{lock_directory, make_private, make_within, sync_dir};
 use crate::cli::BackupArgs;
 use crate::client::connection::{Connection, TIMEOUT, failed};
-use crate::client::session::{Backoff, make_id};
+use crate::client::session::{make_id, pause};
 use crate::client::show;
+use crate::output::size;
 use crate::progress::Progress;
 use crate::system::SystemClock;
 use writing::{Pace, Writing};
@@ -39,7 +41,7 @@ const ASK_EVERY: Duration = Duration::from_secs(300);
 
 /// Attempts to fetch one file, and the pauses between them.
 const ATTEMPTS: u32 = 6;
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 
 /// Bytes that are read at once of a file of the previous backup.
 const STEP_BYTES: usize = 256 << 10;
@@ -238,14 +240,14 @@ impl Job {
 
     /// Fetches a file, in several attempts if need be.
     async fn fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
-        let (mut backoff, mut attempts) = (Backoff::new(PAUSES), 0);
+        let (mut backoff, mut attempts) = (PAUSES, 0);
         loop {
             let Err(broken) = self.try_to_fetch(file, target).await? else { return Ok(()) };
             attempts += 1;
             if attempts == ATTEMPTS {
                 return Err(broken.error);
             }
-            backoff.pause_for(broken.asked).await;
+            pause(&mut backoff, broken.asked).await;
         }
     }
 

@@ -54,7 +54,7 @@ fn show(steps: &[Pending]) -> String {
     for Pending { version, name, sql, tables } in steps {
         let _ = writeln!(out, "-- version {version}: {name}, in one transaction");
         for Touched { table, rows, bytes } in tables {
-            let bytes = super::size(hubbub_core::invariant::saturate(*bytes));
+            let bytes = crate::output::size(hubbub_core::invariant::saturate(*bytes));
             let _ = writeln!(
                 out,
                 "-- touches {table}: about {rows} rows, {bytes}; what it alters is locked until the step is through"

@@ -66,20 +66,6 @@ fn sync_dir(dir: &Path) -> anyhow::Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).with_context(|| format!("syncing {}", dir.display()))
 }
 
-/// A size for people, such as `1.2 GB`.
-fn size(bytes: u64) -> String {
-    #[allow(clippy::cast_precision_loss)]
-    let mut value = bytes as f64;
-    for unit in ["bytes", "kB", "MB", "GB"] {
-        if value < 1_000.0 {
-            let digits = usize::from(unit != "bytes" && value < 100.0);
-            return format!("{value:.digits$} {unit}");
-        }
-        value /= 1_000.0;
-    }
-    format!("{value:.1} TB")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,14 +88,5 @@ mod tests {
             ["above/backups", "above/backups/two", "above/backups/two/segments"].map(mode),
             [0o750; 3]
         );
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        let cases = [(0, "0 bytes"), (999, "999 bytes"), (1_500, "1.5 kB"), (734_000_000, "734 MB")];
-        for (bytes, text) in cases {
-            assert_eq!(size(bytes), text);
-        }
-        assert_eq!(size(12_345_678_901_234), "12.3 TB");
     }
 }

@@ -9,9 +9,10 @@ use hubbub_store::embedded::{self, DataFault, Verified, file_crc32c};
 use serde_json::json;
 
 use super::catalog::{LIST, Listing, newest};
-use super::{DamagedError, refuse_database, size};
+use super::{DamagedError, refuse_database};
 use crate::cli::VerifyArgs;
 use crate::client::show;
+use crate::output::size;
 use crate::progress::Progress;
 use crate::stores::DataError;
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::connection::{Answer, TIMEOUT, failed_at};
 use super::pages::Pages;
 use super::session::{Session, with_query};
+use super::table::Table;
 use super::{kv_watch, number, print_json, text};
 use crate::cli::{ActionArgs, KvAction};
 use crate::output::print;
@@ -54,13 +55,13 @@ pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
         }
         KvAction::Ls { prefix } => {
             let path = with_query("/v1/kv", [("prefix", Some(prefix))]);
-            let line = |key: &Value| {
-                let (revision, bytes) = (number(key, "revision"), number(key, "bytes"));
-                let line =
-                    format!("{revision:>10} {bytes:>9}  {}  {}", text(key, "key"), text(key, "expiresAt"));
-                format!("{}\n", line.trim_end())
+            let row = |key: &Value| {
+                let number = |name: &str| number(key, name).to_string();
+                let expires = key.get("expiresAt").and_then(Value::as_str).unwrap_or("-").to_owned();
+                [text(key, "key").to_owned(), number("revision"), number("bytes"), expires]
             };
-            session.list(Pages::new(path, "keys", usize::MAX), line).await
+            let table = Table::new(["key", "revision", "bytes", "expires"]);
+            session.table(Pages::new(path, "keys", usize::MAX), table, row).await
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hubbub_core::Clock;
+use hubbub_core::backoff::Backoff;
 use hubbub_core::id::write_uuid_v7;
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -165,30 +166,7 @@ impl Texts {
 /// Longest pause that a server is granted.
 const ASKED_MAX: Duration = Duration::from_secs(60);
 
-/// Pauses between attempts, doubling from the first to the longest.
-pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
-    next: Duration,
-}
-
-impl Backoff {
-    pub(crate) fn new([first, longest]: [Duration; 2]) -> Self {
-        Self { first, longest, next: first }
-    }
-
-    pub(crate) async fn pause(&mut self) {
-        self.pause_for(Duration::ZERO).await;
-    }
-
-    /// A pause that is no shorter than what the server asks for.
-    pub(crate) async fn pause_for(&mut self, asked: Duration) {
-        tokio::time::sleep(self.next.max(asked.min(ASKED_MAX))).await;
-        self.next = (self.next * 2).min(self.longest);
-    }
-
-    /// Begins again with the first pause.
-    pub(super) fn reset(&mut self) {
-        self.next = self.first;
-    }
+/// Waits before the next attempt, at least as long as the server asks for.
+pub(crate) async fn pause(backoff: &mut Backoff, asked: Duration) {
+    tokio::time::sleep(backoff.exact_pause().max(asked.min(ASKED_MAX))).await;
 }

@@ -4,20 +4,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use hubbub_core::Clock;
+use hubbub_core::backoff::Backoff;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use super::address::Server;
 use super::connection::{Connection, TIMEOUT};
 use super::metrics::Metrics;
-use super::session::Backoff;
 use super::{show, text};
 use crate::cli::{ClientArgs, PingArgs};
-use crate::output::notice;
+use crate::output::{notice, size};
 use crate::system::SystemClock;
 
 /// Pauses between attempts to reach a server that starts.
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Figures of `status`: what they are called, in JSON, and the metric.
 const FIGURES: &[(&str, &str, &str)] = &[
@@ -27,8 +27,8 @@ const FIGURES: &[(&str, &str, &str)] = &[
     ("queues", "queues", "hubbub_store_queues"),
     ("queued", "queueMessages", "hubbub_store_queue_messages"),
     ("keys", "keys", "hubbub_store_keys"),
-    ("disk bytes", "storeBytes", "hubbub_store_disk_bytes"),
-    ("memory bytes", "memoryBytes", "process_resident_memory_bytes"),
+    ("on disk", "storeBytes", "hubbub_store_disk_bytes"),
+    ("memory", "memoryBytes", "process_resident_memory_bytes"),
 ];
 
 /// Asks whether the process answers; with `--wait` until it does.
@@ -53,13 +53,13 @@ pub(crate) async fn ping(args: PingArgs) -> anyhow::Result<()> {
 
 /// A connection to the server, once it answers.
 async fn reach(server: &Server) -> Connection {
-    let mut backoff = Backoff::new(PAUSES);
+    let mut backoff = PAUSES;
     loop {
         let mut connection = server.clone().connection();
         if live(&mut connection).await.is_ok() {
             return connection;
         }
-        backoff.pause().await;
+        tokio::time::sleep(backoff.exact_pause()).await;
     }
 }
 
@@ -131,7 +131,8 @@ fn lines(status: &Value) -> String {
         out.push('\n');
     }
     for (title, name, _) in FIGURES {
-        if let Some(value) = status.pointer(&format!("/figures/{name}")) {
+        if let Some(value) = status.pointer(&format!("/figures/{name}")).and_then(Value::as_u64) {
+            let value = if name.ends_with("Bytes") { size(value) } else { value.to_string() };
             out.push_str(&format!("{title:<14}{value}\n"));
         }
     }

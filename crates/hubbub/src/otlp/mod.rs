@@ -16,7 +16,7 @@ use hubbub_core::{Clock, RandomSource};
 use hubbub_gateway::fetch;
 use hubbub_pipeline::log::backoff::Backoff;
 use hubbub_pipeline::traces::{Collector, SpanQueue, TracedReceiver, Tracer};
-use hubbub_pipeline::{Hub, Metrics};
+use hubbub_pipeline::{Metrics, Pipeline};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use tokio::sync::watch;
@@ -108,14 +108,14 @@ impl Exporting {
     pub(crate) fn start(
         config: &Config,
         receiver: TracedReceiver,
-        (hub, name): (Arc<Hub>, &str),
-        (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>),
-        metrics: Arc<Metrics>,
+        name: &str,
+        pipeline: &Pipeline,
     ) -> anyhow::Result<Option<Self>> {
         let Some(target) = Target::of(config).map_err(anyhow::Error::msg).context("exporting traces")? else {
             return Ok(None);
         };
         tracing::info!(collector = target.shown(), "exporting traces");
+        let Pipeline { hub, clock, random, metrics, .. } = pipeline.clone();
         let queue = SpanQueue::new(metrics.clone());
         let collector = Collector::new(receiver, hub, queue.clone());
         let encoder = Encoder::new(&config.otlp_service, name, clock);

@@ -20,7 +20,7 @@ use super::list::write_expiry;
 use super::value::{TTL_RULE, ttl_ms};
 use crate::Gateway;
 use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
 use crate::http::types::Key as KeyText;
@@ -194,7 +194,7 @@ fn check<'a>(
             Some(_) => {}
         }
         if let (Some(key), Some(value)) = (key, value) {
-            caller.may(Need::Key(Right::Write, &key))?;
+            caller.may(Requirement::Key(Right::Write, &key))?;
             let (ttl_ms, condition) = (ttl.flatten(), condition(put.if_revision));
             ops.push(&Op::Kv(KvOp::Put { key: &key, value: &value, ttl_ms, condition }));
         }
@@ -208,7 +208,7 @@ fn check<'a>(
     };
     for (index, delete) in body.delete.iter().enumerate() {
         if let Some(key) = keys("delete", index, delete.key()) {
-            caller.may(Need::Key(Right::Write, &key))?;
+            caller.may(Requirement::Key(Right::Write, &key))?;
             let condition = condition(delete.if_revision());
             ops.push(&Op::Kv(KvOp::Delete { key: &key, condition }));
         }
@@ -216,7 +216,7 @@ fn check<'a>(
     let gets: Vec<Key<'a>> =
         body.get.iter().enumerate().filter_map(|(index, key)| keys("get", index, key)).collect();
     refuse_faults(faults)?;
-    gets.iter().try_for_each(|key| caller.may(Need::Key(Right::Read, key)))?;
+    gets.iter().try_for_each(|key| caller.may(Requirement::Key(Right::Read, key)))?;
     Ok((ops, gets))
 }
 

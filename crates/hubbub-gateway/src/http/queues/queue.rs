@@ -18,7 +18,7 @@ use super::super::{Answer, json_of, no_content};
 use super::json::{self, Queue};
 use super::no_queue;
 use crate::Gateway;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::json::object_or_default;
 use crate::problem::Problem;
 
@@ -108,7 +108,7 @@ pub(in super::super) async fn list(call: Call) -> Answer {
     refuse_faults(faults)?;
     let (queues, next) = match receiver {
         Some(receiver) => {
-            caller.may(Need::Client(receiver.as_str()))?;
+            caller.may(Requirement::Client(receiver.as_str()))?;
             let page = |after, limit| gateway.store.queues_holding(receiver.clone(), after, limit);
             let names = known(&caller, after, limit + 1, page, |name| name).await?;
             let (names, next) = cut(names, limit, ToString::to_string);
@@ -144,7 +144,7 @@ where
         let read = page(after.take(), wanted).await?;
         let is_last = read.len() < wanted;
         after = read.last().and_then(|last| QueueId::new(name(last)).ok());
-        let may_know = |queue: &T| caller.is_allowed(Need::KnowQueue(name(queue)));
+        let may_know = |queue: &T| caller.is_allowed(Requirement::KnowQueue(name(queue)));
         known.extend(read.into_iter().filter(may_know).take(limit - known.len()));
         wanted = READ_AT_ONCE.max(limit - known.len());
         if is_last || known.len() >= limit || after.is_none() {
@@ -202,13 +202,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::caller::{Access, Identity, Source};
+    use crate::auth::caller::{Access, Identity, RightsSource};
     use crate::auth::grants::GrantsText;
 
     fn caller(queues: serde_json::Value) -> Caller {
         let grants =
             serde_json::from_value::<GrantsText>(json!({ "queues": queues })).unwrap().parse().unwrap();
-        let source = Source::Token { id: None, issued_at: None };
+        let source = RightsSource::Token { id: None, issued_at: None };
         let access = Access {
             subject: hubbub_core::UserId::new("ann").ok(),
             grants,

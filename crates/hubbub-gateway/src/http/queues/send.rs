@@ -10,7 +10,7 @@ use super::super::endpoint::Call;
 use super::super::send::{idempotency_key, refuse_idempotency_key};
 use super::super::{Answer, ITEMS_MAX, json};
 use crate::Gateway;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_time};
 use crate::problem::Problem;
 
@@ -57,7 +57,7 @@ impl Ingest<'_> {
         let Some(send) = draft.check(self.queue, limits, self.caller.as_str(), key, &mut faults) else {
             return Err(about(Problem::invalid(faults)));
         };
-        self.caller.may(Need::Client(send.sender)).map_err(about)?;
+        self.caller.may(Requirement::Client(send.sender)).map_err(about)?;
         ops.push(&Op::Queue(QueueOp::Send(send)));
         Ok(send.message_id.map(str::to_owned))
     }

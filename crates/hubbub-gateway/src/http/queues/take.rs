@@ -19,7 +19,7 @@ use super::json::write_deliveries;
 use super::no_queue;
 use super::receipts::receipt_format;
 use crate::Gateway;
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::auth::receipts::ReceiptFormat;
 use crate::auth::session::Session;
 use crate::json::object_or_default;
@@ -71,7 +71,7 @@ async fn answer(
     let take = draft.check(caller.as_str(), &mut faults);
     refuse_faults(faults)?;
     if let Some(receiver) = take.receiver {
-        caller.may(Need::Client(receiver))?;
+        caller.may(Requirement::Client(receiver))?;
     }
     // Before anything is taken. Others have no receipts.
     let format = match kind {
@@ -96,18 +96,18 @@ async fn answer(
 }
 
 struct Attempt<'a> {
-    result: Found,
+    result: AttemptResult,
     /// Held until the answer is made, if that may be large.
     _turn: Option<SemaphorePermit<'a>>,
 }
 
 /// The result of one attempt: taken in a batch, or read.
-enum Found {
+enum AttemptResult {
     Taken(Applied),
     Seen(Vec<Delivery>),
 }
 
-impl Found {
+impl AttemptResult {
     fn deliveries(&self) -> Result<&[Delivery], Problem> {
         match self {
             Self::Seen(deliveries) => Ok(deliveries),
@@ -139,7 +139,7 @@ impl<'a> Taking<'a> {
         let mut shutdown = peer.shutdown.clone();
         // Registered before the first try, so that no message sent in between is missed. Closing the connection drops it.
         let handle = self.gateway.log.consumers().register(self.filter()?);
-        let nothing = || Attempt { result: Found::Seen(Vec::new()), _turn: None };
+        let nothing = || Attempt { result: AttemptResult::Seen(Vec::new()), _turn: None };
         loop {
             // Before the attempt begins: what waits for its turn is nobody's to be woken for.
             let turn = tokio::select! {
@@ -202,7 +202,7 @@ impl<'a> Taking<'a> {
         ended.map_or(Ok(()), |ended| Err(ended.problem()))
     }
 
-    async fn found(&self) -> Result<Found, Problem> {
+    async fn found(&self) -> Result<AttemptResult, Problem> {
         let CheckedTake { receiver, sender, max, newest_first, lease_ms, .. } = self.take;
         let wanted = TakeFilter { queue: self.queue, receiver, sender, newest_first };
         let how = match self.kind {
@@ -210,12 +210,12 @@ impl<'a> Taking<'a> {
             TakeKind::Lease => TakeMode::Lease { lease_ms },
             TakeKind::Read => {
                 let seen = self.gateway.store.peek(wanted, max).await?;
-                return seen.map(Found::Seen).ok_or_else(no_queue);
+                return seen.map(AttemptResult::Seen).ok_or_else(no_queue);
             }
         };
         let mut ops = OpBatch::default();
         ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max, how, registers: true })));
-        Ok(Found::Taken(self.gateway.apply(&ops).await?))
+        Ok(AttemptResult::Taken(self.gateway.apply(&ops).await?))
     }
 }
 

@@ -29,7 +29,7 @@ use super::query::{LIMIT_DEFAULT, LIMIT_MAX, refuse_faults};
 use super::types::{Id, Time};
 use super::{Answer, json_of};
 use crate::Gateway;
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::auth::{Right, Scope};
 use crate::problem::Problem;
 use json::as_json;
@@ -63,12 +63,12 @@ pub(super) async fn users(call: Call) -> Answer {
     let store = reads(&call)?;
     match user {
         Some(user) => {
-            let own = caller.may(Need::Own(user.as_str()));
-            own.or_else(|refusal| caller.may(Need::Scope(Scope::Stats)).map_err(|_| refusal))?;
+            let own = caller.may(Requirement::Own(user.as_str()));
+            own.or_else(|refusal| caller.may(Requirement::Scope(Scope::Stats)).map_err(|_| refusal))?;
             answer(store.user_stats(user).await?, UserStatsList::of)
         }
         None => {
-            caller.may(Need::Scope(Scope::Stats))?;
+            caller.may(Requirement::Scope(Scope::Stats))?;
             answer(store.top_users(limit).await?, UserStatsList::of)
         }
     }
@@ -119,7 +119,7 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
         let mut counted = reads(&call)?.participation(user.clone(), after, limit).await?;
         let page = &mut counted.value;
         let last = page.rooms.last().map(|last| last.room.clone());
-        page.rooms.retain(|one| caller.is_allowed(Need::Room(Right::Read, one.room.as_str())));
+        page.rooms.retain(|one| caller.is_allowed(Requirement::Room(Right::Read, one.room.as_str())));
         if !page.rooms.is_empty() || !page.more {
             break counted;
         }

@@ -80,11 +80,11 @@ struct TopUser {
 pub(crate) struct Watching {
     state: watch::Sender<Option<Arc<ServerState>>>,
     /// Held by the one who asks; when the state and the top lists were last asked for.
-    asking: Arc<tokio::sync::Mutex<Asked>>,
+    asking: Arc<tokio::sync::Mutex<QueryTimes>>,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct QueryTimes {
     state_at: Option<Duration>,
     top_at: Option<Duration>,
 }

@@ -7,7 +7,7 @@ use hubbub_core::{ErrorCode, RoomId};
 use super::{Announce, Subscriptions, subscribed_already};
 use crate::connection::socket::Socket;
 use crate::problem::Problem;
-use crate::ws::all_rooms::{AllRooms, AllRoomsRequest, Next};
+use crate::ws::all_rooms::{AllRooms, AllRoomsRequest, AllRoomsStep};
 use crate::ws::frames::{write_all_live, write_error};
 
 impl Subscriptions {
@@ -79,14 +79,14 @@ impl Subscriptions {
             return Poll::Ready(());
         }
         match ready!(all.poll_next(&self.gateway, (user, outbox), context)) {
-            Next::Rooms(rooms) => {
+            AllRoomsStep::Rooms(rooms) => {
                 for (room, read_seq) in rooms {
                     self.follow_as_one_of_all(room, read_seq, read_seq);
                 }
             }
-            Next::Announce if self.has_only_messages => {}
-            Next::Announce => write_all_live(&all.request.reference, self.of_all, socket.out()),
-            Next::Failed(error) => self.fail_all(&error.into(), socket),
+            AllRoomsStep::Announce if self.has_only_messages => {}
+            AllRoomsStep::Announce => write_all_live(&all.request.reference, self.of_all, socket.out()),
+            AllRoomsStep::Failed(error) => self.fail_all(&error.into(), socket),
         }
         Poll::Ready(())
     }

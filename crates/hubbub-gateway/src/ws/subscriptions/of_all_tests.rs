@@ -79,7 +79,7 @@ fn ada(gateway: &Gateway, rooms: &str) -> Caller {
     caller(gateway, json!({"sub": "ada", "rooms": {rooms: "r"}}))
 }
 
-async fn join(gateway: &Gateway, room: &str) {
+async fn join(gateway: &Arc<Gateway>, room: &str) {
     let administrator = Caller::unnamed(Identity::Anyone).unwrap();
     let settings = RoomSettings::default();
     gateway.change(&administrator, RoomChange::PutRoom { room, settings }).await.unwrap();

@@ -4,14 +4,14 @@ use hubbub_core::{RoomId, UserId};
 
 use super::Subscriptions;
 use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 
 impl Subscriptions {
     /// From now on with this caller's rights; the caller's name stays the same. Gives the rooms whose subscriptions end
     /// with it. Who follows all rooms gets those that were left out for lack of rights, if other rights allow it.
     pub(in crate::ws) fn set_caller(&mut self, caller: &Caller) -> Vec<RoomId> {
         let before = self.caller.replace(caller.clone());
-        let lost = |room: &RoomId| !caller.is_allowed(Need::Room(Right::Read, room.as_str()));
+        let lost = |room: &RoomId| !caller.is_allowed(Requirement::Room(Right::Read, room.as_str()));
         let ended: Vec<RoomId> = self.rooms.keys().filter(|room| lost(room)).cloned().collect();
         for room in &ended {
             self.remove(room);
@@ -43,7 +43,7 @@ impl Subscriptions {
     }
 
     pub(super) fn may_read(&self, room: &RoomId) -> bool {
-        let need = Need::Room(Right::Read, room.as_str());
-        self.caller.as_ref().is_some_and(|caller| caller.is_allowed(need))
+        let requirement = Requirement::Room(Right::Read, room.as_str());
+        self.caller.as_ref().is_some_and(|caller| caller.is_allowed(requirement))
     }
 }

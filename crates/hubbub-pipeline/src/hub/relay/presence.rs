@@ -93,26 +93,34 @@ impl Channel {
             left = all.iter().flat_map(|all| known.users.difference(all)).cloned().collect();
             came = all.into_iter().flatten().collect();
         }
+        let mut is_changed = false;
         for (users, is_online) in [(came, true), (left, false)] {
             for user in users {
-                self.change_presence(&user, None, |channel| channel.remote.set(hub, node, &user, is_online));
+                let change = |channel: &mut Self| channel.remote.set(hub, node, &user, is_online);
+                is_changed |= self.change_presence(&user, None, change);
             }
         }
         self.remote.nodes.retain(|_, node| !node.users.is_empty() || node.parts.0 > 0);
         // Each server collects what it tells the others.
-        self.tell_presence(hub, &entry.room);
+        if is_changed {
+            self.tell_presence(hub, &entry.room);
+        }
     }
 
     /// These servers are gone, and their users with them.
     pub(super) fn forget(&mut self, hub: &Hub, room: &str, gone: &HashSet<u64>) {
+        let mut is_changed = false;
         for node in gone {
             let users = self.remote.nodes.get(node).map(|node| node.users.clone()).unwrap_or_default();
             for user in users {
-                self.change_presence(&user, None, |channel| channel.remote.set(hub, *node, &user, false));
+                let change = |channel: &mut Self| channel.remote.set(hub, *node, &user, false);
+                is_changed |= self.change_presence(&user, None, change);
             }
             self.remote.nodes.remove(node);
         }
-        self.tell_presence(hub, room);
+        if is_changed {
+            self.tell_presence(hub, room);
+        }
     }
 }
 
@@ -144,11 +152,7 @@ impl Hub {
 
     /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.
     pub fn present(&self, room: &str) -> Vec<UserId> {
-        let present = |channel: &mut Channel| {
-            let present = channel.present.keys().filter(|user| !channel.is_to_be_checked(user));
-            present.chain(channel.remote.users()).cloned().collect()
-        };
-        let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
+        let mut users = self.with_channel(room, Channel::show_present).unwrap_or_default();
         users.sort_unstable();
         users.dedup();
         users

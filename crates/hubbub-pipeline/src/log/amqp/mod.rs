@@ -38,6 +38,7 @@ use super::lag::Storing;
 use super::{DirectLog, LogHealth};
 use crate::batcher::{QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
+use crate::pipeline::Pipeline;
 use consumer::QueueConsumer;
 use publication::Publication;
 use publisher::{Origin, Publisher};
@@ -100,14 +101,8 @@ pub struct Amqp {
 
 impl Amqp {
     /// Connects, declares the topology, checks permissions, and starts publishing and consuming.
-    pub async fn start(
-        options: AmqpOptions,
-        limits: Limits,
-        direct: Arc<DirectLog>,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn RandomSource>,
-        metrics: Arc<Metrics>,
-    ) -> Result<Self, AmqpError> {
+    pub async fn start(options: AmqpOptions, limits: Limits, pipeline: Pipeline) -> Result<Self, AmqpError> {
+        let Pipeline { direct, clock, random, metrics, .. } = pipeline;
         let tls = connect::tls(options.ca.as_deref())?;
         let publisher = Publisher::new(options.queue, clock.clone(), metrics.clone());
         let exchange = options.exchange.as_str().into();

@@ -131,24 +131,6 @@ impl KafkaOptions {
     }
 }
 
-/// The parts of the server that the log works with.
-pub struct KafkaParts {
-    /// Commits what is read from Kafka.
-    pub direct: Arc<DirectLog>,
-    /// Attached to the log.
-    pub store: Arc<dyn Store>,
-    /// Publishes what other nodes committed.
-    pub hub: Arc<Hub>,
-    /// Learns of changes that other nodes committed.
-    pub members: Arc<Members>,
-    /// The wall clock.
-    pub clock: Arc<dyn Clock>,
-    /// For ids and pauses.
-    pub random: Arc<dyn RandomSource>,
-    /// What is counted.
-    pub metrics: Arc<Metrics>,
-}
-
 /// How long a shutdown waits for Kafka and the store.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(10);

@@ -22,17 +22,22 @@ use super::identity::Certainty;
 use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
-use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads};
+use super::{Core, Kafka, KafkaOptions, Threads};
 use super::{attachment, committers, consumer, expiry, group, presence, topics};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
+use crate::pipeline::Pipeline;
 
 const OFFSET_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Kafka {
     /// Creates or checks the topics, attaches the log to the store, and starts.
-    pub async fn start(options: KafkaOptions, limits: Limits, parts: KafkaParts) -> Result<Self, KafkaError> {
-        let KafkaParts { direct, store, hub, members, clock, random, metrics } = parts;
+    pub async fn start(
+        options: KafkaOptions,
+        limits: Limits,
+        pipeline: Pipeline,
+    ) -> Result<Self, KafkaError> {
+        let Pipeline { direct, store, hub, members, clock, random, metrics, .. } = pipeline;
         let Some(log_store) = store.log() else {
             let reason = "this store cannot take rooms from Kafka: use --store postgres://… or scylla://…, or --log direct";
             return Err(KafkaError(reason.to_owned()));

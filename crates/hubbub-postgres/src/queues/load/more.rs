@@ -13,19 +13,23 @@ use super::places::{PLACE_TEXTS, insert_places};
 use super::{Loader, MORE};
 use crate::db::{DbError, Param, Result, Sql};
 
-use crate::queues::sql::{self, time};
+use crate::queues::sql::{self, queue_columns, time};
 use crate::queues::working_set::{Frontier, LoadRequest, WorkingSet, signed};
 use crate::queues::write::delete_queues;
 
 const CREATE_QUEUE: Sql = Sql {
     what: "making a queue",
-    text: "with made as ( \
+    text: concat!(
+        "with made as ( \
              insert into queues (id, is_dead_letter, lease_ms, deliveries_max, dead_letter, ttl_ms, messages_max, \
                bytes_max, drops_oldest, backoff_ms, backoff_max_ms) \
              values ($1, false, $2, 0, '', 0, 0, 0, false, 0, $3) \
              on conflict (id) where not deleted do nothing returning *), \
            counting as (insert into queue_totals (queue, seen_to) select no, $4 from made) \
-           select * from made",
+           select ",
+        queue_columns!(),
+        " from made q"
+    ),
 };
 
 impl Loader<'_> {

@@ -10,15 +10,18 @@ statements! {
     NEXT_VERSION("noting that clients change") =
         "update queue_head set client_version = client_version + 1 returning client_version";
 
+    /// An insert uses up a number also where it finds a name that is there: so those that are known are only updated.
     CHANGE_CLIENTS("registering clients") =
         "with before as (select count(*) as registered from clients where id = any($1) and registered), \
-         changed as (insert into clients (id, registered, version) \
+         known as (update clients k set registered = c.registered, version = $3 \
+           from unnest($1, $2) as c (id, registered) where k.id = c.id returning k.id, k.no), \
+         made as (insert into clients (id, registered, version) \
            select c.id, c.registered, $3 \
-           from unnest($1, $2) with ordinality as c (id, registered, place) order by c.place \
-           on conflict (id) do update set registered = excluded.registered, version = excluded.version \
+           from unnest($1, $2) with ordinality as c (id, registered, place) \
+           where not exists (select from clients k where k.id = c.id) order by c.place \
            returning id, no), \
          counted as (update queue_head set clients = clients + $4 - before.registered from before) \
-         select id, no from changed";
+         select id, no from known union all select id, no from made";
 
     READ_CHUNKS("reading who is registered") =
         "select chunk, members from client_chunks where chunk = any($1)";

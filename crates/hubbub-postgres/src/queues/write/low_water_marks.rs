@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use tokio::try_join;
 
 use super::is_deleted;
-use crate::db::{Param, Result, Sql, Tx, column, statements};
+use crate::db::{Param, Result, Sql, Tx, column};
+use crate::queues::states::queue_statements;
 use crate::queues::working_set::{ANYBODY, ReceiverQueue, WorkingSet};
 
 /// A low-water mark is written when it has moved by so many ids: each time leaves a dead version of the row, and between
 /// the times takes walk over so many dead messages at most.
 const LOW_STEP: i64 = 4_000;
 
-statements! {
+queue_statements! {
     /// Not past what was left out because it has expired: a clock that is set back brings it back.
     RAISE("noting where queues begin") =
         "insert into queue_lines (queue, receiver, low) select k.queue, k.receiver, coalesce(m.id, k.low) \
@@ -20,7 +21,7 @@ statements! {
              where l.queue = a.queue and l.receiver = a.receiver), 0) as noted \
            from unnest($1, $2, $3) as a (queue, receiver, low) offset 0) k \
          left join lateral (select id from queue_messages where queue::bigint = k.queue and receiver = k.receiver \
-           and state = 0 and not behind and id >= k.noted and id < k.low order by id limit 1) m on true \
+           and state = {ready} and not behind and id >= k.noted and id < k.low order by id limit 1) m on true \
          on conflict (queue, receiver) do update set low = excluded.low \
          where excluded.low >= queue_lines.low + $4";
 

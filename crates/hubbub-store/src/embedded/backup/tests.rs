@@ -15,12 +15,12 @@ use crate::embedded::manifest::Manifest;
 use crate::embedded::{DataFault, Engine, EngineOptions, MergeOptions, RestoreError, restore, verify};
 use tempfile::TempDir;
 
-struct Place {
+struct TestDirectory {
     dir: TempDir,
     clock: Arc<ManualClock>,
 }
 
-impl Place {
+impl TestDirectory {
     fn new() -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
         Self { dir: tempfile::tempdir().unwrap(), clock }
@@ -129,8 +129,8 @@ fn named(numbers: std::ops::Range<u64>) -> Vec<String> {
 
 #[test]
 fn a_snapshot_is_one_moment_whatever_happens_after_it() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     send(&engine, "a", 0..300);
     send(&engine, "b", 0..7);
     let info = engine.begin_backup("one").unwrap();
@@ -139,16 +139,16 @@ fn a_snapshot_is_one_moment_whatever_happens_after_it() {
     send(&engine, "a", 300..900);
     send(&engine, "c", 0..5);
     while engine.merge_step().unwrap() {}
-    let gone = info.files.iter().filter(|file| !place.path("data").join(&file.name).exists()).count();
+    let gone = info.files.iter().filter(|file| !directory.path("data").join(&file.name).exists()).count();
     assert!(gone > 0, "nothing was merged away");
 
-    place.fetch(&engine, &info, "backup");
-    assert_eq!(faults(&place.path("backup")), []);
-    let epoch = place.restore(&info, "backup", "restored").unwrap();
+    directory.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&directory.path("backup")), []);
+    let epoch = directory.restore(&info, "backup", "restored").unwrap();
     assert_ne!(epoch, *engine.epoch());
-    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
+    let found = verify(&directory.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!((found.messages, found.rooms, found.epoch), (307, 2, epoch.clone()));
-    let restored = place.open("restored");
+    let restored = directory.open("restored");
     assert_eq!(*restored.epoch(), epoch);
     assert_eq!((ids(&restored, "a"), ids(&restored, "b")), (named(0..300), named(0..7)));
     assert!(restored.room("c").is_none());
@@ -161,8 +161,8 @@ fn a_snapshot_is_one_moment_whatever_happens_after_it() {
 
 #[test]
 fn keys_are_as_they_were_and_no_revision_comes_twice() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     put(&engine, 0..2_000, "first");
     put(&engine, 0..200, "second");
     let (before, revision) = (values(&engine), engine.shared.keys.revision());
@@ -172,17 +172,17 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
     while engine.merge_step().unwrap() {}
     let gone = |end: &str| {
         let of_kind = info.files.iter().filter(|file| file.name.ends_with(end));
-        of_kind.filter(|file| !place.path("data").join(&file.name).exists()).count()
+        of_kind.filter(|file| !directory.path("data").join(&file.name).exists()).count()
     };
     assert!(gone(".run") > 0 && gone(".log") > 0, "nothing was merged away");
     let last = engine.shared.keys.revision();
 
-    place.fetch(&engine, &info, "backup");
-    assert_eq!(faults(&place.path("backup")), []);
-    place.restore(&info, "backup", "restored").unwrap();
-    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
+    directory.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&directory.path("backup")), []);
+    directory.restore(&info, "backup", "restored").unwrap();
+    let found = verify(&directory.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!(found.keys, 2_000);
-    let restored = place.open("restored");
+    let restored = directory.open("restored");
     assert_eq!(values(&restored), before);
     // What came after the backup is not there, so who watched it begins anew, whatever it saw last.
     for after in [revision, last] {
@@ -193,32 +193,32 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
     let given = restored.shared.keys.revision();
     assert!(given > last);
     // Restored once more, it begins at the same change.
-    place.clock.advance_micros(1_000_000);
-    place.restore(&info, "backup", "again").unwrap();
-    let again = place.open("again");
+    directory.clock.advance_micros(1_000_000);
+    directory.restore(&info, "backup", "again").unwrap();
+    let again = directory.open("again");
     put(&again, 0..1, "fifth");
     assert!(again.shared.keys.revision() > given);
     // A run that the manifest does not name any more is missed.
-    let backup = FileDisk::new(place.path("backup"));
+    let backup = FileDisk::new(directory.path("backup"));
     let mut manifest = Manifest::load(&backup).unwrap().unwrap();
     manifest.keys.runs.remove(9);
     manifest.store(&backup).unwrap();
-    let found = faults(&place.path("backup"));
+    let found = faults(&directory.path("backup"));
     assert!(matches!(&found[..], [fault] if fault.what.contains("its runs hold")), "{found:?}");
     let mut cut = info.clone();
     cut.files.retain(|file| !file.name.ends_with(".log"));
-    assert!(matches!(place.restore(&cut, "backup", "cut"), Err(RestoreError::Damaged { .. })));
+    assert!(matches!(directory.restore(&cut, "backup", "cut"), Err(RestoreError::Damaged { .. })));
 }
 
 #[test]
 fn an_empty_store_and_a_clean_slot_are_backed_up_too() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     let empty = engine.begin_backup("empty").unwrap();
     assert_eq!((empty.messages, empty.files.len()), (0, 2));
-    place.fetch(&engine, &empty, "empty");
-    place.restore(&empty, "empty", "restored").unwrap();
-    assert!(place.open("restored").rooms(None, 10).is_empty());
+    directory.fetch(&engine, &empty, "empty");
+    directory.restore(&empty, "empty", "restored").unwrap();
+    assert!(directory.open("restored").rooms(None, 10).is_empty());
 
     send(&engine, "a", 0..3);
     let (first, second) = (engine.begin_backup("1").unwrap(), engine.begin_backup("2").unwrap());
@@ -228,8 +228,8 @@ fn an_empty_store_and_a_clean_slot_are_backed_up_too() {
 
 #[test]
 fn a_snapshot_is_made_while_seals_are_behind() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     send(&engine, "a", 0..1);
     let mut sent = 0;
     let batch = |number: u64| {
@@ -256,8 +256,8 @@ fn a_snapshot_is_made_while_seals_are_behind() {
 
 #[test]
 fn members_marks_and_what_is_gone_are_as_they_were() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     let change = |what| {
         let mut batch = OpBatch::default();
         batch.push(&Op::Change(Change { by: None, what }));
@@ -278,10 +278,10 @@ fn members_marks_and_what_is_gone_are_as_they_were() {
     }
     while engine.merge_step().unwrap() {}
 
-    place.fetch(&engine, &info, "backup");
-    assert_eq!(faults(&place.path("backup")), []);
-    place.restore(&info, "backup", "restored").unwrap();
-    let restored = place.open("restored");
+    directory.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&directory.path("backup")), []);
+    directory.restore(&info, "backup", "restored").unwrap();
+    let restored = directory.open("restored");
     assert_eq!(ids(&restored, "a"), named(0..200));
     let room = restored.room("a").unwrap();
     assert_eq!((room.messages, room.title.as_deref(), room.members_only), (200, Some("Ä"), true));
@@ -289,33 +289,33 @@ fn members_marks_and_what_is_gone_are_as_they_were() {
     send(&restored, "gone", 0..1);
     assert_eq!(restored.room("gone").unwrap().head, 51, "no number comes twice");
     drop(restored);
-    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
+    let found = verify(&directory.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!((found.messages, found.rooms), (201, 2));
     // What was erased, and dropped from its segments, is not missed in the original either.
     drop(engine);
-    assert_eq!(faults(&place.path("data")), []);
+    assert_eq!(faults(&directory.path("data")), []);
 }
 
 #[test]
 fn a_missing_segment_is_missed_whatever_the_manifest_says() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     send(&engine, "a", 0..400);
     let info = engine.begin_backup("one").unwrap();
-    place.fetch(&engine, &info, "backup");
-    let backup = FileDisk::new(place.path("backup"));
+    directory.fetch(&engine, &info, "backup");
+    let backup = FileDisk::new(directory.path("backup"));
     let mut manifest = Manifest::load(&backup).unwrap().unwrap();
     assert!(manifest.segments.len() > 2);
     manifest.segments.remove(1);
     manifest.store(&backup).unwrap();
-    let found = faults(&place.path("backup"));
+    let found = faults(&directory.path("backup"));
     assert!(matches!(&found[..], [fault] if fault.what.contains("of room a are missing")), "{found:?}");
 }
 
 #[test]
 fn snapshots_end() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     send(&engine, "a", 0..3);
     let first = engine.begin_backup("first").unwrap();
     send(&engine, "a", 3..4);
@@ -333,13 +333,13 @@ fn snapshots_end() {
     let mut all = Vec::new();
     for number in 0..4 {
         all.push(engine.begin_backup(&number.to_string()).unwrap());
-        place.clock.advance_micros(1_000_000);
+        directory.clock.advance_micros(1_000_000);
     }
     assert!(read(&all[0], "FORMAT").is_some());
     all.push(engine.begin_backup("4").unwrap());
     let kept: Vec<bool> = all.iter().map(|info| read(info, "FORMAT").is_some()).collect();
     assert_eq!(kept, [true, false, true, true, true]);
-    place.clock.advance_micros(i64::try_from(BACKUP_UNUSED_MAX.as_micros()).unwrap());
+    directory.clock.advance_micros(i64::try_from(BACKUP_UNUSED_MAX.as_micros()).unwrap());
     engine.merge_step().unwrap();
     assert_eq!(read(&all[4], "FORMAT"), None, "nobody read it for long");
 }
@@ -347,12 +347,12 @@ fn snapshots_end() {
 /// Whoever has most of its files reads for long what is there, and nothing here.
 #[test]
 fn a_snapshot_that_is_asked_for_is_kept() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     send(&engine, "a", 0..3);
     engine.begin_backup("one").unwrap();
     for _ in 0..3 {
-        place.clock.advance_micros(i64::try_from(BACKUP_UNUSED_MAX.as_micros()).unwrap() * 2 / 3);
+        directory.clock.advance_micros(i64::try_from(BACKUP_UNUSED_MAX.as_micros()).unwrap() * 2 / 3);
         engine.merge_step().unwrap();
         assert!(!engine.begin_backup("one").unwrap().is_new);
     }
@@ -360,73 +360,74 @@ fn a_snapshot_that_is_asked_for_is_kept() {
 
 #[test]
 fn nothing_is_left_of_a_restore_that_fails() {
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     send(&engine, "a", 0..300);
     let info = engine.begin_backup("one").unwrap();
-    place.fetch(&engine, &info, "backup");
+    directory.fetch(&engine, &info, "backup");
     for file in &info.files {
-        let path = place.path("backup").join(&file.name);
+        let path = directory.path("backup").join(&file.name);
         let good = std::fs::read(&path).unwrap();
         let mut bad = good.clone();
         bad[good.len() / 2] ^= 1;
         for bad in [&bad[..], &good[..good.len() - 1]] {
             std::fs::write(&path, bad).unwrap();
-            let error = place.restore(&info, "backup", "restored").unwrap_err();
+            let error = directory.restore(&info, "backup", "restored").unwrap_err();
             assert!(error.to_string().contains(&file.name), "{error}");
-            assert!(!place.path("restored").exists());
+            assert!(!directory.path("restored").exists());
         }
         std::fs::write(&path, good).unwrap();
     }
     let mut cut = info.clone();
     cut.files.remove(0);
-    assert!(matches!(place.restore(&cut, "backup", "restored"), Err(RestoreError::Damaged { .. })));
+    assert!(matches!(directory.restore(&cut, "backup", "restored"), Err(RestoreError::Damaged { .. })));
     let mut outside = info.clone();
     outside.files[0].name = "../secret".into();
-    assert!(matches!(place.restore(&outside, "backup", "restored"), Err(RestoreError::Damaged { .. })));
+    assert!(matches!(directory.restore(&outside, "backup", "restored"), Err(RestoreError::Damaged { .. })));
     // A new volume has these, and keeps them.
-    let (found, hidden) = (place.path("restored").join("lost+found"), place.path("restored").join(".marker"));
+    let (found, hidden) =
+        (directory.path("restored").join("lost+found"), directory.path("restored").join(".marker"));
     std::fs::create_dir_all(&found).unwrap();
     std::fs::write(&hidden, "").unwrap();
-    assert!(matches!(place.restore(&cut, "backup", "restored"), Err(RestoreError::Damaged { .. })));
-    assert_eq!(std::fs::read_dir(place.path("restored")).unwrap().count(), 2);
+    assert!(matches!(directory.restore(&cut, "backup", "restored"), Err(RestoreError::Damaged { .. })));
+    assert_eq!(std::fs::read_dir(directory.path("restored")).unwrap().count(), 2);
     assert!(found.exists() && hidden.exists());
-    place.restore(&info, "backup", "restored").unwrap();
-    assert!(matches!(place.restore(&info, "backup", "restored"), Err(RestoreError::NotEmpty { .. })));
+    directory.restore(&info, "backup", "restored").unwrap();
+    assert!(matches!(directory.restore(&info, "backup", "restored"), Err(RestoreError::NotEmpty { .. })));
 }
 
 /// Other people of the machine have no business with the messages.
 #[test]
 fn only_the_owner_looks_into_a_directory_that_is_made() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
-    let engine = place.open("data");
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
     let info = engine.begin_backup("one").unwrap();
-    place.fetch(&engine, &info, "backup");
-    let mode = |name: &str| std::fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
-    place.restore(&info, "backup", "new/restored").unwrap();
-    std::fs::create_dir(place.path("there")).unwrap();
+    directory.fetch(&engine, &info, "backup");
+    let mode = |name: &str| std::fs::metadata(directory.path(name)).unwrap().permissions().mode() & 0o777;
+    directory.restore(&info, "backup", "new/restored").unwrap();
+    std::fs::create_dir(directory.path("there")).unwrap();
     assert_eq!(
         (mode("new"), mode("new/restored")),
         (mode("there"), 0o700),
         "what leads to it is like others"
     );
     // What is there is left as it is.
-    std::fs::set_permissions(place.path("there"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    place.restore(&info, "backup", "there").unwrap();
+    std::fs::set_permissions(directory.path("there"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    directory.restore(&info, "backup", "there").unwrap();
     assert_eq!(mode("there"), 0o755);
 }
 
 #[test]
 fn every_part_of_a_data_directory_is_verified() {
-    let place = Place::new();
+    let directory = TestDirectory::new();
     {
-        let engine = place.open("data");
+        let engine = directory.open("data");
         send(&engine, "a", 0..300);
         put(&engine, 0..300, "value");
         send(&engine, "b", 0..20);
     }
-    let data = place.path("data");
+    let data = directory.path("data");
     assert_eq!(faults(&data), []);
     let found = verify(&data, &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!((found.messages, found.rooms, found.keys), (320, 2, 300));

@@ -14,13 +14,13 @@ use crate::embedded::{Engine, EngineOptions};
 
 pub(super) const SECOND: i64 = 1_000_000;
 
-pub(super) struct Place {
+pub(super) struct TestStore {
     dir: tempfile::TempDir,
     pub(super) clock: Arc<ManualClock>,
     pub(super) engine: Engine,
 }
 
-impl Place {
+impl TestStore {
     fn new(retention: Option<Duration>) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
         Self::opened(tempfile::tempdir().unwrap(), clock, retention)
@@ -123,81 +123,81 @@ fn holds(dir: &Path, needle: &[u8]) -> bool {
 
 #[test]
 fn a_room_keeps_messages_as_long_as_it_says() {
-    let place = Place::new(Some(Duration::from_secs(100)));
-    place.keep_for("short", 10);
-    place.keep_for("long", 10_000);
+    let store = TestStore::new(Some(Duration::from_secs(100)));
+    store.keep_for("short", 10);
+    store.keep_for("long", 10_000);
     for id in 0..200 {
         for room in ["short", "usual", "long"] {
-            place.send(room, "ada", id);
+            store.send(room, "ada", id);
         }
-        place.clock.advance_micros(SECOND);
+        store.clock.advance_micros(SECOND);
     }
-    place.fill(0..2_000);
+    store.fill(0..2_000);
     // An eighth of the shortest time may pass before somebody looks.
-    let (short, usual) = (place.count("short"), place.count("usual"));
+    let (short, usual) = (store.count("short"), store.count("usual"));
     assert!((10..=12).contains(&short), "{short}");
     assert!((100..=200).contains(&usual), "{usual}");
-    assert_eq!(place.count("long"), 200);
-    place.clock.advance_micros(150 * SECOND);
-    place.work();
-    assert_eq!((place.count("short"), place.count("usual"), place.count("long")), (0, 0, 200));
-    assert_eq!((place.in_segments("short"), place.in_segments("usual")), (0, 0));
-    place.clock.advance_micros(20_000 * SECOND);
-    place.work();
-    assert_eq!((place.count("long"), place.in_segments("long")), (0, 0));
-    place.send("long", "ada", 200);
-    let room = place.engine.room("long").unwrap();
+    assert_eq!(store.count("long"), 200);
+    store.clock.advance_micros(150 * SECOND);
+    store.work();
+    assert_eq!((store.count("short"), store.count("usual"), store.count("long")), (0, 0, 200));
+    assert_eq!((store.in_segments("short"), store.in_segments("usual")), (0, 0));
+    store.clock.advance_micros(20_000 * SECOND);
+    store.work();
+    assert_eq!((store.count("long"), store.in_segments("long")), (0, 0));
+    store.send("long", "ada", 200);
+    let room = store.engine.room("long").unwrap();
     assert_eq!((room.head, room.oldest, room.messages), (201, 201, 1));
 }
 
 #[test]
 fn what_is_erased_or_deleted_leaves_the_disk() {
-    let place = Place::new(None);
+    let store = TestStore::new(None);
     for id in 0..300 {
-        place.send("kept", "ada", id);
-        place.send("kept", "eve", id);
-        place.send("gone", "ada", id);
+        store.send("kept", "ada", id);
+        store.send("kept", "eve", id);
+        store.send("gone", "ada", id);
     }
-    place.fill(0..2_000);
-    assert_eq!((place.count("kept"), place.in_segments("kept")), (600, 600));
-    assert!(holds(place.dir.path(), b"eve"));
-    while matches!(place.change(RoomChange::EraseUser { user: "eve" }), Outcome::Erased { more: true, .. }) {}
-    place.change(RoomChange::DeleteRoom { room: "gone" });
-    assert_eq!((place.count("kept"), place.in_segments("kept")), (300, 300));
-    assert_eq!(place.in_segments("gone"), 0);
+    store.fill(0..2_000);
+    assert_eq!((store.count("kept"), store.in_segments("kept")), (600, 600));
+    assert!(holds(store.dir.path(), b"eve"));
+    while matches!(store.change(RoomChange::EraseUser { user: "eve" }), Outcome::Erased { more: true, .. }) {}
+    store.change(RoomChange::DeleteRoom { room: "gone" });
+    assert_eq!((store.count("kept"), store.in_segments("kept")), (300, 300));
+    assert_eq!(store.in_segments("gone"), 0);
     // The record of an erasure names the user too, until its slot is written anew.
-    place.fill(2_000..4_000);
-    assert!(!holds(place.dir.path(), b"eve"), "something of the erased user is left on the disk");
+    store.fill(2_000..4_000);
+    assert!(!holds(store.dir.path(), b"eve"), "something of the erased user is left on the disk");
 }
 
 const YEAR: i64 = 365 * 24 * 3_600 * SECOND;
 
 #[test]
 fn messages_of_a_wrong_clock_grow_old_too() {
-    let place = Place::new(Some(Duration::from_secs(100)));
-    place.keep_for("short", 10);
-    place.clock.step_micros(YEAR);
+    let store = TestStore::new(Some(Duration::from_secs(100)));
+    store.keep_for("short", 10);
+    store.clock.step_micros(YEAR);
     for id in 0..100 {
-        place.send("usual", "ada", id);
-        place.send("short", "ada", id);
+        store.send("usual", "ada", id);
+        store.send("short", "ada", id);
     }
-    place.fill(0..300);
-    place.clock.step_micros(-YEAR);
-    place.fill(300..600);
-    place.clock.advance_micros(2 * SECOND);
-    place.work();
-    assert_eq!((place.count("usual"), place.count("short")), (100, 100), "they are as young as any");
-    place.clock.advance_micros(20 * SECOND);
-    place.work();
-    assert_eq!((place.count("usual"), place.count("short")), (100, 0));
-    place.send("late", "ada", 1);
-    place.fill(600..900);
-    place.clock.advance_micros(85 * SECOND);
-    place.work();
-    assert_eq!(place.count("late"), 1, "a merge makes nothing older");
-    place.clock.advance_micros(150 * SECOND);
-    place.work();
-    assert_eq!((place.count("usual"), place.in_segments("usual")), (0, 0));
+    store.fill(0..300);
+    store.clock.step_micros(-YEAR);
+    store.fill(300..600);
+    store.clock.advance_micros(2 * SECOND);
+    store.work();
+    assert_eq!((store.count("usual"), store.count("short")), (100, 100), "they are as young as any");
+    store.clock.advance_micros(20 * SECOND);
+    store.work();
+    assert_eq!((store.count("usual"), store.count("short")), (100, 0));
+    store.send("late", "ada", 1);
+    store.fill(600..900);
+    store.clock.advance_micros(85 * SECOND);
+    store.work();
+    assert_eq!(store.count("late"), 1, "a merge makes nothing older");
+    store.clock.advance_micros(150 * SECOND);
+    store.work();
+    assert_eq!((store.count("usual"), store.in_segments("usual")), (0, 0));
 }
 
 /// Whatever the settings and the clock of a later start say: its id may have been used anew.
@@ -205,30 +205,30 @@ fn messages_of_a_wrong_clock_grow_old_too() {
 fn what_was_hidden_is_not_seen_again() {
     for (retention_after, step) in [(0, 0), (1_000_000, 0), (10, -3_600 * SECOND)] {
         for is_sealed in [false, true] {
-            let place = Place::new(None);
-            place.keep_for("short", 10);
-            place.send("short", "ada", 0);
-            place.send("short", "ada", 1);
+            let store = TestStore::new(None);
+            store.keep_for("short", 10);
+            store.send("short", "ada", 0);
+            store.send("short", "ada", 1);
             if is_sealed {
-                place.fill(0..300);
+                store.fill(0..300);
             }
-            place.clock.advance_micros(20 * SECOND);
-            place.work();
-            assert_eq!(place.count("short"), 0);
-            place.send("short", "ada", 0);
-            place.keep_for("short", retention_after);
-            let Place { dir, clock, engine } = place;
+            store.clock.advance_micros(20 * SECOND);
+            store.work();
+            assert_eq!(store.count("short"), 0);
+            store.send("short", "ada", 0);
+            store.keep_for("short", retention_after);
+            let TestStore { dir, clock, engine } = store;
             drop(engine);
             clock.step_micros(step);
-            let place = Place::opened(dir, clock, None);
-            let room = place.engine.room("short").unwrap();
+            let store = TestStore::opened(dir, clock, None);
+            let room = store.engine.room("short").unwrap();
             assert_eq!(
                 (room.head, room.oldest, room.messages),
                 (3, 3, 1),
                 "{retention_after} {step} {is_sealed}"
             );
-            assert_eq!(place.count("short"), 1);
-            let again = place.try_send("short", "ada", 0);
+            assert_eq!(store.count("short"), 1);
+            let again = store.try_send("short", "ada", 0);
             assert!(matches!(again, Outcome::Duplicate(receipt) if receipt.seq == 3), "{again:?}");
         }
     }
@@ -237,45 +237,45 @@ fn what_was_hidden_is_not_seen_again() {
 /// A setting that was changed counts at once, also for what was found too old just before.
 #[test]
 fn a_room_that_is_to_keep_its_messages_after_all_keeps_them() {
-    let place = Place::new(None);
-    place.keep_for("short", 10);
-    place.send("short", "ada", 0);
-    place.fill(0..300);
-    place.clock.advance_micros(20 * SECOND);
-    let Engine { shared, writer, .. } = &place.engine;
+    let store = TestStore::new(None);
+    store.keep_for("short", 10);
+    store.send("short", "ada", 0);
+    store.fill(0..300);
+    store.clock.advance_micros(20 * SECOND);
+    let Engine { shared, writer, .. } = &store.engine;
     // Before it was looked for old messages, and after.
     let retentions = shared.retentions();
-    place.keep_for("short", 1_000);
+    store.keep_for("short", 1_000);
     let (expired, _) = shared.find_expired(retentions).unwrap();
     assert_eq!(expired.len(), 1);
     assert_eq!(writer.lock().hide(shared, &expired), Ok(false));
-    assert_eq!(place.count("short"), 1);
-    place.keep_for("short", 10);
+    assert_eq!(store.count("short"), 1);
+    store.keep_for("short", 10);
     let (expired, _) = shared.find_expired(shared.retentions()).unwrap();
     assert_eq!(expired.len(), 1);
-    place.keep_for("short", 1_000);
+    store.keep_for("short", 1_000);
     assert_eq!(writer.lock().hide(shared, &expired), Ok(false));
-    assert_eq!(place.count("short"), 1);
+    assert_eq!(store.count("short"), 1);
 }
 
 /// However long it took until the next look before.
 #[test]
 fn a_retention_that_is_set_counts_soon() {
-    let place = Place::new(None);
-    place.send("short", "ada", 0);
-    place.clock.advance_micros(2 * SECOND);
-    place.keep_for("short", 1);
-    place.clock.advance_micros(SECOND / 8);
-    place.work();
-    assert_eq!(place.count("short"), 0);
+    let store = TestStore::new(None);
+    store.send("short", "ada", 0);
+    store.clock.advance_micros(2 * SECOND);
+    store.keep_for("short", 1);
+    store.clock.advance_micros(SECOND / 8);
+    store.work();
+    assert_eq!(store.count("short"), 0);
 }
 
 #[test]
 fn a_clock_that_proves_nothing_deletes_nothing() {
-    let place = Place::new(Some(Duration::from_secs(100)));
-    place.send("usual", "ada", 1);
-    place.fill(0..300);
-    let Place { dir, clock, engine } = place;
+    let store = TestStore::new(Some(Duration::from_secs(100)));
+    store.send("usual", "ada", 1);
+    store.fill(0..300);
+    let TestStore { dir, clock, engine } = store;
     drop(engine);
     clock.step_micros(YEAR);
     let open = || {
@@ -308,21 +308,21 @@ fn a_clock_that_proves_nothing_deletes_nothing() {
 /// Its messages may stay a little longer, those of others may not.
 #[test]
 fn a_room_that_cannot_be_read_holds_up_no_other() {
-    let place = Place::new(None);
-    place.keep_for("broken", 10);
-    place.keep_for("short", 10);
-    place.send("broken", "ada", 0);
-    place.send("short", "ada", 0);
-    place.fill(0..300);
-    let segments = place.engine.shared.view().segments.clone();
+    let store = TestStore::new(None);
+    store.keep_for("broken", 10);
+    store.keep_for("short", 10);
+    store.send("broken", "ada", 0);
+    store.send("short", "ada", 0);
+    store.fill(0..300);
+    let segments = store.engine.shared.view().segments.clone();
     let number = segments.iter().find(|segment| segment.room("broken").is_some()).unwrap().number();
-    let path = place.dir.path().join(segment_path(number));
+    let path = store.dir.path().join(segment_path(number));
     let mut bytes = std::fs::read(&path).unwrap();
     // In the first block, which has the first room.
     bytes[40] ^= 1;
     std::fs::write(path, bytes).unwrap();
-    place.clock.advance_micros(20 * SECOND);
-    place.work();
-    assert_eq!(place.count("short"), 0);
-    assert!(place.engine.shared.status.damage.has(&segment_path(number)));
+    store.clock.advance_micros(20 * SECOND);
+    store.work();
+    assert_eq!(store.count("short"), 0);
+    assert!(store.engine.shared.status.damage.has(&segment_path(number)));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hubbub_core::queue::{Audience, QueueSend, QueueSettings, Take, TakeMode, WhenFull};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
-use super::tests::{Place, apply, get, make, message, one, take, texts_of_waiting, wanted};
+use super::tests::{TestDirectory, apply, get, make, message, one, take, texts_of_waiting, wanted};
 use crate::embedded::Engine;
 
 const SLOT_BYTES: u64 = 1 << 20;
@@ -27,28 +27,28 @@ fn sweep(engine: &Engine) -> Vec<Arc<str>> {
 }
 
 /// A live message behind so many that expire now.
-fn behind_expired(place: &Place, many: usize) -> Engine {
-    let engine = place.open();
+fn behind_expired(directory: &TestDirectory, many: usize) -> Engine {
+    let engine = directory.open();
     make(&engine, "q");
     let old = QueueOp::Send(QueueSend { ttl_ms: Some(1_000), ..message("q", "old") });
     (0..many / 500).for_each(|_| drop(apply(&engine, &[old; 500])));
     one(&engine, QueueOp::Send(message("q", "live")));
-    place.pass(1_000);
+    directory.pass(1_000);
     engine
 }
 
 /// More than one take passes over: it comes back empty, and whoever waits is told to take again.
 #[test]
 fn who_waits_behind_very_many_expired_messages_is_woken() {
-    let place = Place::new(SLOT_BYTES);
-    let engine = behind_expired(&place, 12_000);
+    let directory = TestDirectory::new(SLOT_BYTES);
+    let engine = behind_expired(&directory, 12_000);
     assert_eq!(get(&engine, "q", "bob", 1), [""; 0]);
     assert_eq!(sweep(&engine), [Arc::from("q")]);
     assert_eq!(get(&engine, "q", "bob", 1), ["live"]);
     drop(engine);
 
-    let place = Place::new(SLOT_BYTES);
-    let engine = behind_expired(&place, 12_000);
+    let directory = TestDirectory::new(SLOT_BYTES);
+    let engine = behind_expired(&directory, 12_000);
     let bobs = wanted("q", "bob");
     assert_eq!(engine.shared.peek(&bobs, 1).unwrap(), Some(Vec::new()));
     assert_eq!(sweep(&engine), [Arc::from("q")]);
@@ -69,18 +69,18 @@ fn a_start_gives_up_what_the_server_would_have() {
         [(1, None, true), (2, None, false), (2, Some(1), true), (1, Some(2), false)]
     {
         for is_killed in [false, true] {
-            let place = Place::new(SLOT_BYTES);
-            let engine = place.open();
+            let directory = TestDirectory::new(SLOT_BYTES);
+            let engine = directory.open();
             limit(&engine, before);
             one(&engine, QueueOp::Send(QueueSend { ttl_ms: Some(60_000), ..message("q", "text") }));
-            place.pass(50_000);
+            directory.pass(50_000);
             let how = TakeMode::Lease { lease_ms: Some(30_000) };
             assert_eq!(take(&engine, wanted("q", "bob"), 1, how).len(), 1);
-            place.pass(30_000);
+            directory.pass(30_000);
             after.iter().for_each(|limit_after| limit(&engine, *limit_after));
             let engine = if is_killed {
                 drop(engine);
-                place.open()
+                directory.open()
             } else {
                 engine
             };
@@ -98,8 +98,8 @@ fn a_start_gives_up_what_the_server_would_have() {
 /// One operation drops so many messages at most; more copies than that are refused, and drop nothing.
 #[test]
 fn a_full_queue_does_not_grow_by_messages_to_everybody() {
-    let place = Place::new(SLOT_BYTES);
-    let engine = place.open();
+    let directory = TestDirectory::new(SLOT_BYTES);
+    let engine = directory.open();
     let settings = QueueSettings {
         messages_max: Some(2_000),
         when_full: Some(WhenFull::DropOldest),

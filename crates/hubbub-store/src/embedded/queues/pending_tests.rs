@@ -4,7 +4,8 @@ use hubbub_core::queue::{Audience, ID_KEPT_MS, QueueSend, QueueSettings, Settle,
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
 use super::tests::{
-    Place, apply, entries, get, make, message, one, register, restored, seal, take, texts_of_waiting, wanted,
+    TestDirectory, apply, entries, get, make, message, one, register, restored, seal, take, texts_of_waiting,
+    wanted,
 };
 use crate::embedded::{BroadcastOptions, Engine, EngineOptions};
 
@@ -26,8 +27,8 @@ fn sweep(engine: &Engine) -> bool {
     }
 }
 
-fn begun(place: &Place) -> (Engine, Vec<String>) {
-    let engine = place.open_with(options());
+fn begun(directory: &TestDirectory) -> (Engine, Vec<String>) {
+    let engine = directory.open_with(options());
     make(&engine, "q");
     let clients = register(&engine, CLIENTS);
     (engine, clients)
@@ -35,8 +36,8 @@ fn begun(place: &Place) -> (Engine, Vec<String>) {
 
 #[test]
 fn no_batch_makes_all_copies() {
-    let place = Place::new(64 << 10);
-    let (engine, _) = begun(&place);
+    let directory = TestDirectory::new(64 << 10);
+    let (engine, _) = begun(&directory);
     one(&engine, to_all("news"));
     assert_eq!(entries(&engine), 0);
     assert_eq!(get(&engine, "q", "client050", 9), ["news"]);
@@ -56,8 +57,8 @@ fn no_batch_makes_all_copies() {
 
 #[test]
 fn too_many_messages_to_everybody_are_refused_until_copies_are_made() {
-    let place = Place::new(64 << 10);
-    let (engine, _) = begun(&place);
+    let directory = TestDirectory::new(64 << 10);
+    let (engine, _) = begun(&directory);
     let outcomes = apply(&engine, &["a", "b", "c"].map(to_all));
     assert!(matches!(outcomes[..2], [Outcome::Queue(_), Outcome::Queue(_)]));
     assert_eq!(outcomes[2], Outcome::Refused(Refusal::TooManyBroadcasts));
@@ -66,7 +67,7 @@ fn too_many_messages_to_everybody_are_refused_until_copies_are_made() {
     assert!(matches!(one(&engine, to_all("d")), Outcome::Queue(_)));
     // A start takes all that the journal has.
     drop(engine);
-    let engine = place.open_with(options());
+    let engine = directory.open_with(options());
     assert_eq!(get(&engine, "q", "client007", 9), ["a", "b", "d"]);
     while sweep(&engine) {}
     assert_eq!(get(&engine, "q", "client008", 9), ["a", "b", "d"]);
@@ -74,23 +75,23 @@ fn too_many_messages_to_everybody_are_refused_until_copies_are_made() {
 
 #[test]
 fn texts_of_copies_that_are_not_made_move_with_the_others() {
-    let place = Place::new(64 << 10);
-    let (mut engine, clients) = begun(&place);
+    let directory = TestDirectory::new(64 << 10);
+    let (mut engine, clients) = begun(&directory);
     let text = "t".repeat(1_000);
     one(&engine, to_all(&text));
     sweep(&engine);
     let backup = restored(&engine, "begun");
     for restarts in [false, true] {
         seal(&engine);
-        let texts = place.texts();
+        let texts = directory.texts();
         assert_eq!(texts.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [1_004], "one text for all");
         if restarts {
             drop(engine);
-            engine = place.open_with(options());
+            engine = directory.open_with(options());
         }
         assert_eq!(texts_of_waiting(&engine, "q"), vec![text.clone(); CLIENTS]);
     }
-    let restored = place.open_at(&backup.path().join("data"));
+    let restored = directory.open_at(&backup.path().join("data"));
     for engine in [&engine, &restored] {
         for client in &clients {
             assert_eq!(get(engine, "q", client, 9), [text.as_str()], "{client}");
@@ -98,15 +99,15 @@ fn texts_of_copies_that_are_not_made_move_with_the_others() {
         seal(engine);
         assert_eq!(entries(engine), 0);
     }
-    assert_eq!(place.texts(), []);
+    assert_eq!(directory.texts(), []);
 }
 
 /// A journal of small slots lists them all, so that a start keeps them, too.
 #[test]
 fn a_receiver_that_goes_keeps_its_leases_where_the_journal_is_short() {
     const LEASED: usize = 600;
-    let place = Place::new(16 << 10);
-    let mut engine = place.open();
+    let directory = TestDirectory::new(16 << 10);
+    let mut engine = directory.open();
     make(&engine, "q");
     one(&engine, QueueOp::Register { client: "bob" });
     for _ in 0..LEASED / 10 {
@@ -121,7 +122,7 @@ fn a_receiver_that_goes_keeps_its_leases_where_the_journal_is_short() {
     for _ in 0..2 {
         assert_eq!(entries(&engine), LEASED);
         drop(engine);
-        engine = place.open();
+        engine = directory.open();
     }
 }
 
@@ -129,8 +130,8 @@ fn a_receiver_that_goes_keeps_its_leases_where_the_journal_is_short() {
 #[test]
 fn a_receiver_with_more_leases_than_the_rest_of_a_slot_lists_goes_all_the_same() {
     const LEASED: usize = 6_000;
-    let place = Place::new(16 << 10);
-    let mut engine = place.open();
+    let directory = TestDirectory::new(16 << 10);
+    let mut engine = directory.open();
     make(&engine, "q");
     one(&engine, QueueOp::Register { client: "bob" });
     for _ in 0..LEASED / 20 {
@@ -153,14 +154,14 @@ fn a_receiver_with_more_leases_than_the_rest_of_a_slot_lists_goes_all_the_same()
     for _ in 0..2 {
         assert_eq!(entries(&engine), queued);
         drop(engine);
-        engine = place.open();
+        engine = directory.open();
     }
 }
 
 #[test]
 fn a_queue_that_goes_takes_its_copies_along() {
-    let place = Place::new(64 << 10);
-    let (engine, clients) = begun(&place);
+    let directory = TestDirectory::new(64 << 10);
+    let (engine, clients) = begun(&directory);
     let named = QueueSend { audience: Audience::All, message_id: Some("m"), ..message("q", "news") };
     one(&engine, QueueOp::Send(named));
     assert_eq!(get(&engine, "q", "client000", 9), ["news"], "the first keeps the id for the others");
@@ -171,13 +172,13 @@ fn a_queue_that_goes_takes_its_copies_along() {
     make(&engine, "q");
     assert_eq!(get(&engine, "q", &clients[40], 9), [""; 0]);
     seal(&engine);
-    assert_eq!(place.texts(), []);
+    assert_eq!(directory.texts(), []);
 }
 
 #[test]
 fn what_is_over_is_cleared_away_bit_by_bit() {
-    let place = Place::new(1 << 20);
-    let engine = place.open_with(EngineOptions { slot_bytes: 1 << 20, ..options() });
+    let directory = TestDirectory::new(1 << 20);
+    let engine = directory.open_with(EngineOptions { slot_bytes: 1 << 20, ..options() });
     make(&engine, "q");
     let texts: Vec<String> = (0..1_700).map(|number| number.to_string()).collect();
     let sends: Vec<QueueOp<'_>> = texts
@@ -186,7 +187,7 @@ fn what_is_over_is_cleared_away_bit_by_bit() {
         .collect();
     apply(&engine, &sends);
     one(&engine, QueueOp::Send(message("q", "stays")));
-    place.pass(10);
+    directory.pass(10);
     assert_eq!(get(&engine, "q", "bob", 9), ["stays"], "what is over holds up nobody");
     let mut left = Vec::new();
     while sweep(&engine) {
@@ -198,8 +199,8 @@ fn what_is_over_is_cleared_away_bit_by_bit() {
 /// The copy that remembers the id of a message went to a queue for dead letters, which was deleted; others still wait.
 #[test]
 fn a_repeat_is_known_when_the_first_copy_is_gone_with_its_queue() {
-    let place = Place::new(64 << 10);
-    let mut engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let mut engine = directory.open();
     let settings = QueueSettings { deliveries_max: Some(1), ..QueueSettings::default() };
     one(&engine, QueueOp::Put { queue: "q", settings: &settings });
     register(&engine, 3);
@@ -218,15 +219,15 @@ fn a_repeat_is_known_when_the_first_copy_is_gone_with_its_queue() {
     for client in ["client001", "client002"] {
         seal(&engine);
         drop(engine);
-        engine = place.open();
+        engine = directory.open();
         assert!(is_repeat(&engine), "{client} has not taken it yet");
         assert_eq!(get(&engine, "q", client, 9), ["news"]);
     }
     seal(&engine);
     drop(engine);
-    engine = place.open();
-    place.pass(ID_KEPT_MS - 1);
+    engine = directory.open();
+    directory.pass(ID_KEPT_MS - 1);
     assert!(is_repeat(&engine), "it is remembered");
-    place.pass(1);
+    directory.pass(1);
     assert!(!is_repeat(&engine), "no longer than was said");
 }

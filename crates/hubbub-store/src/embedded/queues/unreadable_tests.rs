@@ -4,7 +4,7 @@ use hubbub_core::queue::{Delivery, QueueSend, Take, TakeFilter, TakeMode};
 use hubbub_core::store::StoreHealth;
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
-use super::tests::{Place, get, make, message, one, seal, take, texts_of_waiting, wanted};
+use super::tests::{TestDirectory, get, make, message, one, seal, take, texts_of_waiting, wanted};
 use crate::embedded::{Engine, EngineOptions, verify};
 
 /// Where the first text begins in a file of texts.
@@ -22,19 +22,19 @@ fn alarm(engine: &Engine) -> String {
 }
 
 /// Messages of a queue, the first of which cannot be read.
-fn damaged(place: &Place, messages: &[QueueSend<'_>]) -> Engine {
-    let engine = place.open();
+fn damaged(directory: &TestDirectory, messages: &[QueueSend<'_>]) -> Engine {
+    let engine = directory.open();
     make(&engine, "q");
     messages.iter().for_each(|one_of| drop(one(&engine, QueueOp::Send(*one_of))));
     seal(&engine);
-    place.flip(&place.texts()[0].0, FIRST_TEXT);
+    directory.flip(&directory.texts()[0].0, FIRST_TEXT);
     engine
 }
 
 #[test]
 fn a_text_that_cannot_be_read_is_passed_over_and_found() {
-    let place = Place::new(64 << 10);
-    let engine = damaged(&place, &["first", "second", "third"].map(|text| message("q", text)));
+    let directory = TestDirectory::new(64 << 10);
+    let engine = damaged(&directory, &["first", "second", "third"].map(|text| message("q", text)));
     let bobs = wanted("q", "bob");
     let peek = |max| engine.shared.peek(&bobs, max).unwrap().unwrap();
     assert_eq!(texts(&peek(1)), ["second"]);
@@ -49,24 +49,24 @@ fn a_text_that_cannot_be_read_is_passed_over_and_found() {
     assert_eq!(engine.shared.queue("q").unwrap().ready, 1, "it goes on waiting");
     drop(engine);
     let mut faults = Vec::new();
-    verify(place.path(), &mut |fault| faults.push(fault), &|_| ()).unwrap();
+    verify(directory.path(), &mut |fault| faults.push(fault), &|_| ()).unwrap();
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].file.ends_with(".text"), "{faults:?}");
 
-    let engine = place.open();
+    let engine = directory.open();
     let newest = take(&engine, TakeFilter { newest_first: true, ..bobs }, 1, TakeMode::Away);
     assert_eq!(texts(&newest), [""; 0], "still unreadable");
     drop(engine);
-    place.flip(&place.texts()[0].0, FIRST_TEXT);
-    let engine = place.open();
+    directory.flip(&directory.texts()[0].0, FIRST_TEXT);
+    let engine = directory.open();
     assert_eq!(get(&engine, "q", "bob", 9), ["first"], "a restart tries again");
 }
 
 #[test]
 fn a_text_that_cannot_be_read_holds_up_its_group_until_it_is_removed() {
-    let place = Place::new(64 << 10);
+    let directory = TestDirectory::new(64 << 10);
     let grouped = |text| QueueSend { group: Some("g"), ..message("q", text) };
-    let engine = damaged(&place, &[grouped("first"), grouped("second"), message("q", "third")]);
+    let engine = damaged(&directory, &[grouped("first"), grouped("second"), message("q", "third")]);
     for _ in 0..2 {
         let seen = engine.shared.peek(&wanted("q", "bob"), 9).unwrap().unwrap();
         assert_eq!(texts(&seen), ["third"]);
@@ -80,14 +80,14 @@ fn a_text_that_cannot_be_read_holds_up_its_group_until_it_is_removed() {
 
 #[test]
 fn one_take_meets_a_bounded_number_of_unreadable_texts() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
+    let directory = TestDirectory::new(64 << 10);
+    let engine = directory.open();
     make(&engine, "q");
     (0..100).for_each(|_| drop(one(&engine, QueueOp::Send(message("q", "lost")))));
     one(&engine, QueueOp::Send(message("q", "last")));
     seal(&engine);
-    let file = place.texts()[0].0.clone();
-    (0..100).for_each(|number| place.flip(&file, number * 8 + FIRST_TEXT));
+    let file = directory.texts()[0].0.clone();
+    (0..100).for_each(|number| directory.flip(&file, number * 8 + FIRST_TEXT));
     let away = Take { wanted: wanted("q", "bob"), max: 9, how: TakeMode::Away, registers: true };
     assert_eq!(one(&engine, QueueOp::Take(away)), Outcome::Refused(Refusal::Unreadable));
     assert!(!engine.shared.queues.is_client("bob"), "a refused take changes nothing");
@@ -97,10 +97,10 @@ fn one_take_meets_a_bounded_number_of_unreadable_texts() {
 /// A file of which little is left is written anew by a seal, which must not fail for ever.
 #[test]
 fn seals_leave_files_alone_that_cannot_be_read() {
-    let place = Place::new(64 << 10);
+    let directory = TestDirectory::new(64 << 10);
     let texts: Vec<String> = (0..100).map(|number| format!("{number:0100}")).collect();
     let messages: Vec<_> = texts.iter().map(|text| message("q", text)).collect();
-    let engine = damaged(&place, &messages);
+    let engine = damaged(&directory, &messages);
     assert_eq!(get(&engine, "q", "bob", 90).len(), 89);
     // The first attempt finds out.
     let _ = engine.begin_backup("attempt");
@@ -111,21 +111,21 @@ fn seals_leave_files_alone_that_cannot_be_read() {
         assert!(sealed.is_ok(), "round {round}: {sealed:?}");
     }
     drop(engine);
-    let engine = place.open();
+    let engine = directory.open();
     assert_eq!(get(&engine, "q", "bob", 99).len(), 10 + 20);
 }
 
 /// So must the merge of files of remembered ids not, which is a part of a seal.
 #[test]
 fn seals_leave_ids_alone_that_cannot_be_read() {
-    let place = Place::new(64 << 10);
+    let directory = TestDirectory::new(64 << 10);
     let options = EngineOptions {
         slot_bytes: 64 << 10,
         reserve_bytes: 0,
         queue_ids_in_memory: 1,
         ..EngineOptions::default()
     };
-    let engine = place.open_with(options);
+    let engine = directory.open_with(options);
     make(&engine, "q");
     let mut failed = 0;
     for round in 0..40 {
@@ -139,10 +139,10 @@ fn seals_leave_ids_alone_that_cannot_be_read() {
             Err(_) => failed += 1,
         }
         if round == 2 {
-            let files = std::fs::read_dir(place.path().join(super::QUEUES_DIR)).unwrap();
+            let files = std::fs::read_dir(directory.path().join(super::QUEUES_DIR)).unwrap();
             let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
             let first = names.filter(|name| name.ends_with(".ids")).min().unwrap();
-            place.flip(&first, 4_096 + 10);
+            directory.flip(&first, 4_096 + 10);
         }
     }
     assert!(failed <= 1, "{failed} seals failed");

@@ -307,7 +307,8 @@ fn a_reader_beside_the_writer_misses_nothing() {
         let mut cursor = 0;
         while cursor < MESSAGES {
             let after = Cursor::After(cursor);
-            let query = HistoryQuery { cursor: after, from: None, to: None, limit: 50, bytes_max: usize::MAX };
+            let query =
+                HistoryQuery { cursor: after, from: None, to: None, limit: 50, bytes_max: usize::MAX };
             let page = engine.history("r", &query).unwrap();
             let seqs: Vec<u64> = page.messages.iter().map(|message| message.seq).collect();
             let expected: Vec<u64> = (cursor + 1..).take(seqs.len()).collect();
@@ -319,7 +320,9 @@ fn a_reader_beside_the_writer_misses_nothing() {
     };
     std::thread::scope(|scope| {
         let readers = [(); 2].map(|()| scope.spawn(read_all));
-        (2..=MESSAGES).for_each(|number| drop(send(&engine, "r", &format!("m{number}"))));
+        for number in 2..=MESSAGES {
+            send(&engine, "r", &format!("m{number}"));
+        }
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }

@@ -26,14 +26,14 @@ fn options() -> EngineOptions {
     }
 }
 
-struct Place {
+struct TestStore {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
     engine: Engine,
     sent: u64,
 }
 
-impl Place {
+impl TestStore {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
@@ -114,154 +114,154 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn whatever_happens_every_message_is_counted_once(steps in steps()) {
-        let mut place = Place::new();
+        let mut store = TestStore::new();
         for step in steps {
             match step {
-                Step::Send(messages) => place.send(messages),
-                Step::Wait(micros) => place.clock.advance_micros(micros),
-                Step::Seal => drop(place.engine.seal_step().unwrap()),
-                Step::Merge => drop(place.engine.merge_step().unwrap()),
-                Step::Count => drop(place.engine.count_step().unwrap()),
+                Step::Send(messages) => store.send(messages),
+                Step::Wait(micros) => store.clock.advance_micros(micros),
+                Step::Seal => drop(store.engine.seal_step().unwrap()),
+                Step::Merge => drop(store.engine.merge_step().unwrap()),
+                Step::Count => drop(store.engine.count_step().unwrap()),
                 Step::Ask => {
-                    let totals = place.engine.totals().unwrap();
+                    let totals = store.engine.totals().unwrap();
                     // While something dropped is counted still, the answer says that it is an old one.
-                    let kept = place.engine.figures().messages;
-                    prop_assert!(totals.value.messages.total() == kept || totals.as_of < place.now());
+                    let kept = store.engine.figures().messages;
+                    prop_assert!(totals.value.messages.total() == kept || totals.as_of < store.now());
                 }
-                Step::Check => place.check(),
+                Step::Check => store.check(),
                 Step::Restart => {
-                    place.engine.close().unwrap();
-                    place.engine = Place::open(place.dir.path(), &place.clock);
+                    store.engine.close().unwrap();
+                    store.engine = TestStore::open(store.dir.path(), &store.clock);
                 }
             }
             // Slots never run out.
-            while place.engine.prepare_step().unwrap() || place.engine.figures().unsealed_slots > 2 {
-                place.engine.seal_step().unwrap();
+            while store.engine.prepare_step().unwrap() || store.engine.figures().unsealed_slots > 2 {
+                store.engine.seal_step().unwrap();
             }
         }
-        place.check();
+        store.check();
     }
 }
 
 #[test]
 fn what_was_dropped_leaves_the_counts_and_as_of_says_when() {
-    let mut place = Place::new();
-    place.send(100);
-    assert_eq!(place.count(), 100);
-    place.clock.advance_micros(1_000_000_000);
-    while place.engine.seal_step().unwrap() {}
-    place.send(10);
-    place.clock.advance_micros(4_000_000_000);
-    assert_eq!(place.count(), 110);
-    let before = Timestamp::from_micros(place.now().as_micros() - 1);
-    place.clock.advance_micros(1);
-    while place.engine.merge_step().unwrap() {}
-    assert_eq!(place.engine.figures().messages, 10);
+    let mut store = TestStore::new();
+    store.send(100);
+    assert_eq!(store.count(), 100);
+    store.clock.advance_micros(1_000_000_000);
+    while store.engine.seal_step().unwrap() {}
+    store.send(10);
+    store.clock.advance_micros(4_000_000_000);
+    assert_eq!(store.count(), 110);
+    let before = Timestamp::from_micros(store.now().as_micros() - 1);
+    store.clock.advance_micros(1);
+    while store.engine.merge_step().unwrap() {}
+    assert_eq!(store.engine.figures().messages, 10);
 
-    let old = place.engine.totals().unwrap();
+    let old = store.engine.totals().unwrap();
     assert_eq!((old.value.messages.total(), old.as_of), (110, before));
-    assert!(place.engine.count_step().unwrap());
-    let new = place.engine.totals().unwrap();
-    assert_eq!((new.value.messages.total(), new.as_of), (10, place.now()));
-    place.check();
+    assert!(store.engine.count_step().unwrap());
+    let new = store.engine.totals().unwrap();
+    assert_eq!((new.value.messages.total(), new.as_of), (10, store.now()));
+    store.check();
 }
 
 /// Something is hidden while everything is counted for the first time.
 #[test]
 fn counts_that_are_outdated_from_the_start_say_when_they_were_right() {
-    let mut place = Place::new();
-    place.send(100);
-    place.engine.shared.load().unwrap();
-    let counted = place.now();
-    place.engine.shared.rooms.write().hidings += 1;
-    place.clock.advance_micros(5);
-    let totals = place.engine.totals().unwrap();
+    let mut store = TestStore::new();
+    store.send(100);
+    store.engine.shared.load().unwrap();
+    let counted = store.now();
+    store.engine.shared.rooms.write().hidings += 1;
+    store.clock.advance_micros(5);
+    let totals = store.engine.totals().unwrap();
     assert_eq!(totals.as_of.as_micros(), counted.as_micros() - 1);
 }
 
 /// A segment holds messages of a deleted room until it is rewritten, also behind a restart.
 #[test]
 fn who_wrote_only_what_is_hidden_was_not_active() {
-    let mut place = Place::new();
-    let write = |place: &Place, room: &str, id: &str| {
+    let mut store = TestStore::new();
+    let write = |store: &TestStore, room: &str, id: &str| {
         let mut batch = OpBatch::default();
         let (kind, timestamp) = (MessageType::Text, Timestamp::from_micros(7));
         let send = Send { room, user: "ada", id, username: None, text: "hello", kind, timestamp };
         batch.push(&Op::Send(send));
-        place.engine.apply(&batch).unwrap();
+        store.engine.apply(&batch).unwrap();
     };
-    let begin = place.now();
-    write(&place, "gone", "first");
-    place.clock.advance_micros(2_000_000_000);
-    let between = place.now();
-    write(&place, "kept", "second");
-    let seal = |place: &mut Place| {
-        place.send(100);
-        while place.engine.seal_step().unwrap() {}
+    let begin = store.now();
+    write(&store, "gone", "first");
+    store.clock.advance_micros(2_000_000_000);
+    let between = store.now();
+    write(&store, "kept", "second");
+    let seal = |store: &mut TestStore| {
+        store.send(100);
+        while store.engine.seal_step().unwrap() {}
     };
-    seal(&mut place);
+    seal(&mut store);
     let mut deletion = OpBatch::default();
     deletion.push(&Op::Change(Change { by: None, what: RoomChange::DeleteRoom { room: "gone" } }));
-    place.engine.apply(&deletion).unwrap();
-    seal(&mut place);
-    place.engine.close().unwrap();
-    place.engine = Place::open(place.dir.path(), &place.clock);
+    store.engine.apply(&deletion).unwrap();
+    seal(&mut store);
+    store.engine.close().unwrap();
+    store.engine = TestStore::open(store.dir.path(), &store.clock);
     let query = ActiveUsersQuery { from: Some(begin), to: Some(between), after: None, limit: 100 };
-    let active = place.engine.active_users(&query).unwrap().value;
+    let active = store.engine.active_users(&query).unwrap().value;
     assert_eq!((active.count, active.users), (0, vec![]));
 }
 
 #[test]
 fn merging_changes_no_answer() {
-    let mut place = Place::new();
+    let mut store = TestStore::new();
     for _ in 0..12 {
-        place.send(60);
-        place.clock.advance_micros(1_000_000);
-        while place.engine.seal_step().unwrap() {}
+        store.send(60);
+        store.clock.advance_micros(1_000_000);
+        while store.engine.seal_step().unwrap() {}
     }
-    let before = place.engine.top_users(100).unwrap();
-    let segments = place.engine.figures().segments;
-    while place.engine.merge_step().unwrap() {}
-    assert!(place.engine.figures().segments < segments);
-    assert_eq!(place.engine.top_users(100).unwrap(), before);
-    place.check();
+    let before = store.engine.top_users(100).unwrap();
+    let segments = store.engine.figures().segments;
+    while store.engine.merge_step().unwrap() {}
+    assert!(store.engine.figures().segments < segments);
+    assert_eq!(store.engine.top_users(100).unwrap(), before);
+    store.check();
 }
 
 #[test]
 fn every_place_of_a_user_is_found() {
-    let mut place = Place::new();
+    let mut store = TestStore::new();
     for part in 0..12 {
-        place.send(50);
-        while part < 9 && place.engine.seal_step().unwrap() {}
+        store.send(50);
+        while part < 9 && store.engine.seal_step().unwrap() {}
     }
     let query =
         HistoryQuery { cursor: Cursor::After(0), from: None, to: None, limit: 10_000, bytes_max: usize::MAX };
     for user in (0..11).map(|n| format!("user-{n}")) {
         let mut expected = Vec::new();
         for room in ["room-0", "room-1", "room-4"] {
-            let page = place.engine.history(room, &query).unwrap();
+            let page = store.engine.history(room, &query).unwrap();
             let seqs = page.messages.iter().filter(|message| message.sent.user == user);
             expected.extend(seqs.map(|message| (room.to_owned(), message.seq)));
         }
-        let places = place.engine.shared.user_places(&user, usize::MAX).unwrap();
-        let rooms = place.engine.shared.rooms.read();
+        let places = store.engine.shared.user_places(&user, usize::MAX).unwrap();
+        let rooms = store.engine.shared.rooms.read();
         let mut found: Vec<_> =
             places.iter().map(|(room, seq)| (rooms.get(*room).unwrap().name.to_string(), *seq)).collect();
         drop(rooms);
         found.sort();
         assert_eq!(found, expected, "{user}");
-        assert_eq!(place.engine.shared.user_places(&user, 3).unwrap(), places[..3]);
+        assert_eq!(store.engine.shared.user_places(&user, 3).unwrap(), places[..3]);
     }
-    assert_eq!(place.engine.shared.user_places("nobody", 10).unwrap(), []);
+    assert_eq!(store.engine.shared.user_places("nobody", 10).unwrap(), []);
 }
 
 #[test]
 fn an_audit_finds_what_is_counted_wrongly() {
-    let mut place = Place::new();
-    place.send(20);
-    assert_eq!(place.count(), 20);
+    let mut store = TestStore::new();
+    store.send(20);
+    assert_eq!(store.count(), 20);
     {
-        let shared = &place.engine.shared;
+        let shared = &store.engine.shared;
         let mut state = shared.stats.exchange();
         let user = state.summary.intern("user-3");
         let room = shared.rooms.read().number("room-1").unwrap();
@@ -269,7 +269,7 @@ fn an_audit_finds_what_is_counted_wrongly() {
             .summary
             .add(&super::summary::UserHour::of(user, room, START, MessageType::Text), &"room-1".into());
     }
-    let differences = place.engine.audit().unwrap().value.differences;
+    let differences = store.engine.audit().unwrap().value.differences;
     for what in
         ["totals", "room room-1", "user user-3", "room and user room-1 of user-3", "hour 2027-01-15T08:00:00"]
     {
@@ -280,11 +280,11 @@ fn an_audit_finds_what_is_counted_wrongly() {
 
 #[test]
 fn damage_is_an_error_and_no_count() {
-    let mut place = Place::new();
-    place.send(200);
-    while place.engine.seal_step().unwrap() {}
-    let number = place.engine.shared.view().segments[0].number();
-    let disk = FileDisk::new(place.dir.path());
+    let mut store = TestStore::new();
+    store.send(200);
+    while store.engine.seal_step().unwrap() {}
+    let number = store.engine.shared.view().segments[0].number();
+    let disk = FileDisk::new(store.dir.path());
     let file = disk.open(&segment_path(number)).unwrap();
     // The postings stand behind blocks and ids, in the middle of the file.
     let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
@@ -294,9 +294,9 @@ fn damage_is_an_error_and_no_count() {
     let users = bytes[..at].windows(name.len()).rposition(|window| window == name);
     let at = users.unwrap_or(at) as u64;
     file.write_all_at(b"x", at).unwrap();
-    assert!(matches!(place.engine.totals(), Err(ReadError::Damaged { .. })));
-    assert!(!place.engine.count_step().unwrap(), "nothing is counted in the background that nobody got");
+    assert!(matches!(store.engine.totals(), Err(ReadError::Damaged { .. })));
+    assert!(!store.engine.count_step().unwrap(), "nothing is counted in the background that nobody got");
     file.write_all_at(b"u", at).unwrap();
-    assert_eq!(place.count(), 200);
-    place.check();
+    assert_eq!(store.count(), 200);
+    store.check();
 }

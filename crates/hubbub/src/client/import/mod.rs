@@ -5,13 +5,14 @@ mod source;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hubbub_core::backoff::Backoff;
 use hyper::Method;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::connection::{Connection, JSON};
-use super::session::Backoff;
+use super::session::pause;
 use super::{is_true, print_json, show, text};
 use crate::cli::ImportArgs;
 use crate::progress::Progress;
@@ -24,7 +25,7 @@ const BATCH_MAX: Duration = Duration::from_secs(120);
 
 /// Attempts without progress before the import fails, and their pauses.
 const ATTEMPTS: u32 = 8;
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let name = args.file.display().to_string();
@@ -117,7 +118,7 @@ impl Import {
     /// Repeats until every message has a final answer. After a message that it cannot accept now, the server refuses all
     /// later ones, so repeating keeps the order.
     async fn send(&mut self) -> anyhow::Result<()> {
-        let (mut backoff, mut attempts) = (Backoff::new(PAUSES), 0);
+        let (mut backoff, mut attempts) = (PAUSES, 0);
         while let Some((line, _)) = self.waiting.first() {
             let (line, before) = (*line, self.waiting.len());
             let (trouble, asked) = match self.attempt().await {
@@ -138,7 +139,7 @@ impl Import {
                     self.unit
                 );
             }
-            backoff.pause_for(asked).await;
+            pause(&mut backoff, asked).await;
         }
         self.bytes = 0;
         self.is_repeated = false;

@@ -33,7 +33,7 @@ struct Value {
 pub(super) struct KeyBatchAnswer {
     put: Vec<OrRefused<PutDone>>,
     delete: Vec<OrRefused<Deleted>>,
-    get: Vec<OrRefused<Found>>,
+    get: Vec<OrRefused<FoundKey>>,
 }
 
 #[derive(JsonSchema)]
@@ -75,7 +75,7 @@ struct Deleted {
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-struct Found {
+struct FoundKey {
     key: Key,
     revision: Revision,
     #[serde(flatten)]

@@ -19,7 +19,7 @@ use super::state::MetricsDefault;
 use super::{HOUR_MICROS, accept};
 use crate::Gateway;
 use crate::auth::Scope;
-use crate::auth::caller::Need;
+use crate::auth::caller::Requirement;
 use crate::http::consistency::Reads;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
@@ -92,7 +92,7 @@ pub(in crate::http) async fn report(call: Call) -> Answer {
     let gateway = call.gateway();
     let caller = call.caller()?;
     // Also where `/metrics` answers with it.
-    caller.may(Need::Scope(Scope::Stats))?;
+    caller.may(Requirement::Scope(Scope::Stats))?;
     let mut faults = Vec::new();
     let room = call.query.id("room", RoomId::new, &mut faults);
     let user = call.query.id("user", UserId::new, &mut faults);

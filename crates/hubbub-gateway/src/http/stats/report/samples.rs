@@ -10,7 +10,7 @@ use hubbub_core::{ErrorCode, Message, RoomId, Timestamp, UserId};
 use super::rows::{RoomMessage, UserMessage, UserRoom, newest_first};
 use crate::Gateway;
 use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::{Caller, Requirement};
 use crate::http::consistency::Reads;
 use crate::problem::Problem;
 
@@ -56,7 +56,7 @@ impl Samples<'_> {
         self,
         user: Option<UserId>,
     ) -> Result<Counted<Vec<UserMessage>>, ReadError> {
-        let user = user.filter(|user| self.caller.is_allowed(Need::Own(user.as_str())));
+        let user = user.filter(|user| self.caller.is_allowed(Requirement::Own(user.as_str())));
         let Some(user) = user else { return Ok(self.counted(Vec::new())) };
         let (limit, bytes_max) = (SAMPLE, SAMPLE_BYTES_MAX);
         let query = UserHistoryQuery { before: None, from: None, to: None, limit, bytes_max };
@@ -80,5 +80,5 @@ impl Samples<'_> {
 }
 
 fn may_read(caller: &Caller, room: &str) -> bool {
-    caller.is_allowed(Need::Room(Right::Read, room))
+    caller.is_allowed(Requirement::Room(Right::Read, room))
 }

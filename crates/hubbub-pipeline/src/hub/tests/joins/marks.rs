@@ -35,7 +35,7 @@ async fn publish_slowly(
     let mut ops = OpBatch::default();
     let changes = rooms.map(|room| change(add(room)));
     changes.iter().for_each(|(op, _)| ops.push(op));
-    here.hub.publish(&ops, &changes.map(|(_, outcome)| outcome), &access, here.hub.history()).await;
+    here.hub.publish(&ops, &changes.map(|(_, outcome)| outcome), &access, here.hub.epoch_number()).await;
     (asked.load(Ordering::SeqCst), here.tick())
 }
 

@@ -35,7 +35,7 @@ fn notices_are_bounded_as_messages_are() {
     let mut there = Vec::new();
     for number in 0..2_000 {
         there.push(live(&hubs[1], "r", Some(&name(number)), &crowd));
-        hubs[1].tell_rooms();
+        crowds::tell(&hubs[1]);
         shown(&crowd);
         is_bounded("a join");
     }
@@ -52,7 +52,7 @@ fn notices_are_bounded_as_messages_are() {
     }
     for attachment in there {
         hubs[1].detach(attachment);
-        hubs[1].tell_rooms();
+        crowds::tell(&hubs[1]);
         shown(&crowd);
         is_bounded("an end");
     }

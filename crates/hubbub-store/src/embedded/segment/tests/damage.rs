@@ -3,7 +3,7 @@
 use crc32c::crc32c;
 
 use super::users::{look_up_users, read_users};
-use super::{KEY, Owned, Place, examples, scan_all};
+use super::{KEY, Owned, TestDirectory, examples, scan_all};
 use crate::embedded::file::FileError;
 use crate::embedded::file::FileKind;
 use crate::embedded::segment::format::SEGMENT;
@@ -37,15 +37,15 @@ fn names_the_place(error: &FileError, file_bytes: u64) -> bool {
 
 #[test]
 fn a_flipped_byte_is_an_error_or_changes_nothing() {
-    let (place, all) = (Place::new(), examples(400));
-    place.write(1, Codec::Lz4, &all);
-    let good = std::fs::read(place.file(1)).unwrap();
-    let expected = read_everything(&place.open(1).unwrap()).unwrap();
+    let (directory, all) = (TestDirectory::new(), examples(400));
+    directory.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(directory.file(1)).unwrap();
+    let expected = read_everything(&directory.open(1).unwrap()).unwrap();
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
-        std::fs::write(place.file(1), &bad).unwrap();
-        match place.open(1).and_then(|segment| read_everything(&segment)) {
+        std::fs::write(directory.file(1), &bad).unwrap();
+        match directory.open(1).and_then(|segment| read_everything(&segment)) {
             Ok(read) => assert_eq!(read, expected, "byte {at}"),
             Err(error) => assert!(names_the_place(&error, good.len() as u64), "byte {at}: {error}"),
         }
@@ -54,14 +54,14 @@ fn a_flipped_byte_is_an_error_or_changes_nothing() {
 
 #[test]
 fn every_byte_is_under_a_checksum() {
-    let (place, all) = (Place::new(), examples(400));
-    place.write(1, Codec::Zstd, &all);
-    let good = std::fs::read(place.file(1)).unwrap();
+    let (directory, all) = (TestDirectory::new(), examples(400));
+    directory.write(1, Codec::Zstd, &all);
+    let good = std::fs::read(directory.file(1)).unwrap();
     for at in (0..good.len()).step_by(7) {
         let mut bad = good.clone();
         bad[at] = !bad[at];
-        std::fs::write(place.file(1), &bad).unwrap();
-        let read = place.open(1).and_then(|segment| read_everything(&segment));
+        std::fs::write(directory.file(1), &bad).unwrap();
+        let read = directory.open(1).and_then(|segment| read_everything(&segment));
         assert!(read.is_err(), "byte {at} can be anything");
     }
 }
@@ -75,18 +75,18 @@ fn check(segment: &Segment, key: [u64; 2]) -> Vec<FileError> {
 
 #[test]
 fn a_check_finds_every_flipped_byte_and_says_where() {
-    let (place, all) = (Place::new(), examples(400));
-    place.write(1, Codec::Lz4, &all);
-    let good = std::fs::read(place.file(1)).unwrap();
-    let segment = place.open(1).unwrap();
+    let (directory, all) = (TestDirectory::new(), examples(400));
+    directory.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(directory.file(1)).unwrap();
+    let segment = directory.open(1).unwrap();
     assert_eq!(segment.file().crc32c, crc32c(&good));
     assert!(check(&segment, KEY).is_empty());
     assert_eq!(check(&segment, [1, 2]).len(), 1, "another key's table of ids");
     for at in (0..good.len()).step_by(17) {
         let mut bad = good.clone();
         bad[at] ^= 64;
-        std::fs::write(place.file(1), &bad).unwrap();
-        let found = match place.open(1) {
+        std::fs::write(directory.file(1), &bad).unwrap();
+        let found = match directory.open(1) {
             Ok(segment) => check(&segment, KEY),
             Err(error) => vec![error],
         };
@@ -101,11 +101,11 @@ fn a_check_finds_every_flipped_byte_and_says_where() {
 
 #[test]
 fn a_check_goes_on_behind_damage() {
-    let (place, all) = (Place::new(), examples(2_000));
-    place.write(1, Codec::Lz4, &all);
-    let mut bytes = std::fs::read(place.file(1)).unwrap();
+    let (directory, all) = (TestDirectory::new(), examples(2_000));
+    directory.write(1, Codec::Lz4, &all);
+    let mut bytes = std::fs::read(directory.file(1)).unwrap();
     let ids = {
-        let segment = place.open(1).unwrap();
+        let segment = directory.open(1).unwrap();
         assert!(segment.inner.blocks.len() > 4);
         for block in [1, 3] {
             bytes[usize::try_from(segment.inner.blocks[block].offset).unwrap() + 20] ^= 1;
@@ -113,44 +113,44 @@ fn a_check_goes_on_behind_damage() {
         usize::try_from(segment.inner.ids.offset).unwrap()
     };
     bytes[ids + 4_096] ^= 1;
-    std::fs::write(place.file(1), &bytes).unwrap();
-    let found = check(&place.open(1).unwrap(), KEY);
+    std::fs::write(directory.file(1), &bytes).unwrap();
+    let found = check(&directory.open(1).unwrap(), KEY);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[2].to_string().contains(&format!("at byte {}", ids + 4_096)), "{found:?}");
 }
 
 #[test]
 fn a_cut_or_longer_file_is_refused() {
-    let (place, all) = (Place::new(), examples(50));
-    place.write(1, Codec::Lz4, &all);
-    let good = std::fs::read(place.file(1)).unwrap();
+    let (directory, all) = (TestDirectory::new(), examples(50));
+    directory.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(directory.file(1)).unwrap();
     for bytes in 0..good.len() {
-        std::fs::write(place.file(1), &good[..bytes]).unwrap();
-        let error = place.open(1).unwrap_err();
+        std::fs::write(directory.file(1), &good[..bytes]).unwrap();
+        let error = directory.open(1).unwrap_err();
         assert!(names_the_place(&error, good.len() as u64), "{bytes} bytes: {error}");
     }
-    std::fs::write(place.file(1), [&good[..], b"x"].concat()).unwrap();
-    assert!(matches!(place.open(1), Err(FileError::Damaged { .. })));
+    std::fs::write(directory.file(1), [&good[..], b"x"].concat()).unwrap();
+    assert!(matches!(directory.open(1), Err(FileError::Damaged { .. })));
 }
 
 #[test]
 fn another_format_version_is_told_from_damage() {
-    let (place, all) = (Place::new(), examples(50));
-    place.write(1, Codec::Lz4, &all);
-    let mut bytes = std::fs::read(place.file(1)).unwrap();
+    let (directory, all) = (TestDirectory::new(), examples(50));
+    directory.write(1, Codec::Lz4, &all);
+    let mut bytes = std::fs::read(directory.file(1)).unwrap();
     for version in [SEGMENT.version - 1, SEGMENT.version + 1] {
         bytes[..FileKind::HEADER_BYTES].copy_from_slice(&FileKind { version, ..SEGMENT }.header());
-        std::fs::write(place.file(1), &bytes).unwrap();
-        let error = place.open(1).unwrap_err();
+        std::fs::write(directory.file(1), &bytes).unwrap();
+        let error = directory.open(1).unwrap_err();
         assert!(matches!(error, FileError::Version { found, .. } if found == version), "{error}");
     }
 }
 
 #[test]
 fn sections_nobody_knows_are_skipped() {
-    let (place, all) = (Place::new(), examples(50));
-    place.write(1, Codec::Lz4, &all);
-    let good = std::fs::read(place.file(1)).unwrap();
+    let (directory, all) = (TestDirectory::new(), examples(50));
+    directory.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(directory.file(1)).unwrap();
     let (table_at, footer_at) = (good.len() - 32 - 8 * 32, good.len() - 32);
     let mut newer = good[..table_at].to_vec();
     newer.extend_from_slice(b"postings");
@@ -170,30 +170,30 @@ fn sections_nobody_knows_are_skipped() {
     let crc = crc32c(&footer[..24]);
     footer[24..28].copy_from_slice(&crc.to_le_bytes());
     newer.extend_from_slice(&footer);
-    std::fs::write(place.file(1), newer).unwrap();
-    assert_eq!(scan_all(&place.open(1).unwrap()).unwrap(), all);
+    std::fs::write(directory.file(1), newer).unwrap();
+    assert_eq!(scan_all(&directory.open(1).unwrap()).unwrap(), all);
 }
 
 #[test]
 fn a_segment_under_another_name_is_refused() {
-    let (place, all) = (Place::new(), examples(50));
-    place.write(1, Codec::Lz4, &all);
-    std::fs::rename(place.file(1), place.file(2)).unwrap();
-    assert!(matches!(place.open(2), Err(FileError::Damaged { .. })));
-    assert!(matches!(place.open(1), Err(FileError::Io { .. })));
+    let (directory, all) = (TestDirectory::new(), examples(50));
+    directory.write(1, Codec::Lz4, &all);
+    std::fs::rename(directory.file(1), directory.file(2)).unwrap();
+    assert!(matches!(directory.open(2), Err(FileError::Damaged { .. })));
+    assert!(matches!(directory.open(1), Err(FileError::Io { .. })));
 }
 
 #[test]
 fn writing_again_after_a_crash_gives_the_same_file() {
-    let (place, all) = (Place::new(), examples(300));
-    let mut abandoned = place.writer(1, Codec::Lz4);
+    let (directory, all) = (TestDirectory::new(), examples(300));
+    let mut abandoned = directory.writer(1, Codec::Lz4);
     all.iter().take(200).for_each(|message| abandoned.push(&message.as_message()).unwrap());
     drop(abandoned);
-    assert_eq!(place.disk.list("segments").unwrap(), ["00000001.tmp"]);
-    assert!(std::fs::exists(place.dir.path().join(SEGMENT.unfinished_path(1))).unwrap());
-    place.write(1, Codec::Lz4, &all);
-    let first = std::fs::read(place.file(1)).unwrap();
-    place.write(1, Codec::Lz4, &all);
-    assert_eq!(std::fs::read(place.file(1)).unwrap(), first);
-    assert_eq!(place.disk.list("segments").unwrap(), ["00000001.seg"]);
+    assert_eq!(directory.disk.list("segments").unwrap(), ["00000001.tmp"]);
+    assert!(std::fs::exists(directory.dir.path().join(SEGMENT.unfinished_path(1))).unwrap());
+    directory.write(1, Codec::Lz4, &all);
+    let first = std::fs::read(directory.file(1)).unwrap();
+    directory.write(1, Codec::Lz4, &all);
+    assert_eq!(std::fs::read(directory.file(1)).unwrap(), first);
+    assert_eq!(directory.disk.list("segments").unwrap(), ["00000001.seg"]);
 }

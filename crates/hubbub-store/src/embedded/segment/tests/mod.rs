@@ -80,12 +80,12 @@ pub(super) fn examples(count: u64) -> Vec<Owned> {
     (0..count).map(example).collect()
 }
 
-pub(super) struct Place {
+pub(super) struct TestDirectory {
     pub(super) dir: tempfile::TempDir,
     pub(super) disk: Arc<dyn Disk>,
 }
 
-impl Place {
+impl TestDirectory {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir.path()));

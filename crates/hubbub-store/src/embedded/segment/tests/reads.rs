@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageRun, MessageType, Timestamp};
 
-use super::{Owned, Place, examples, scan_all};
+use super::{Owned, TestDirectory, examples, scan_all};
 use crate::embedded::error::DoingOn;
 use crate::embedded::file::{SortedFileWriter, write_sorted};
 use crate::embedded::rooms::Hidden;
@@ -140,9 +140,9 @@ proptest! {
 
     #[test]
     fn reads_agree_with_the_list(messages in messages(), queries in proptest::collection::vec(queries(), 40), zstd in any::<bool>()) {
-        let place = Place::new();
-        place.write(7, if zstd { Codec::Zstd } else { Codec::Lz4 }, &messages);
-        let segment = place.open(7).unwrap();
+        let directory = TestDirectory::new();
+        directory.write(7, if zstd { Codec::Zstd } else { Codec::Lz4 }, &messages);
+        let segment = directory.open(7).unwrap();
         prop_assert_eq!(segment.messages(), messages.len() as u64);
         prop_assert_eq!(scan_all(&segment).unwrap(), &messages[..]);
         check_ids(&segment, &messages);
@@ -154,17 +154,17 @@ proptest! {
 
     #[test]
     fn a_merge_holds_what_its_sources_held(messages in messages(), parts in 1_u64..9) {
-        let place = Place::new();
+        let directory = TestDirectory::new();
         for part in 0..parts {
             let some: Vec<Owned> = messages.iter().filter(|m| m.seq % parts == part).cloned().collect();
-            place.write(part, Codec::Lz4, &some);
+            directory.write(part, Codec::Lz4, &some);
         }
-        let sources: Vec<Segment> = (0..parts).map(|part| place.open(part).unwrap()).collect();
-        let mut writer = place.writer(99, Codec::Zstd);
+        let sources: Vec<Segment> = (0..parts).map(|part| directory.open(part).unwrap()).collect();
+        let mut writer = directory.writer(99, Codec::Zstd);
         merge(&sources, &mut writer, |message| message.sent.kind != MessageType::Leave).unwrap();
         writer.finish().unwrap();
         let kept: Vec<Owned> = messages.into_iter().filter(|m| m.kind != MessageType::Leave).collect();
-        let merged = place.open(99).unwrap();
+        let merged = directory.open(99).unwrap();
         prop_assert_eq!(scan_all(&merged).unwrap(), &kept[..]);
         check_ids(&merged, &kept);
     }
@@ -172,17 +172,17 @@ proptest! {
 
 #[test]
 fn a_page_is_filled_from_one_segment_after_another() {
-    let (place, all) = (Place::new(), examples(600));
+    let (directory, all) = (TestDirectory::new(), examples(600));
     let newer = |message: &Owned| message.seq > 300;
     for (number, side) in [(1, false), (2, true)] {
         let some: Vec<Owned> =
             all.iter().filter(|m| m.room == "room-0" && newer(m) == side).cloned().collect();
-        place.write(number, Codec::Lz4, &some);
+        directory.write(number, Codec::Lz4, &some);
     }
     let limited = HistoryQuery { limit: 150, ..query(Cursor::After(0)) };
     let mut run = MessageRun::default();
     assert_eq!(
-        place
+        directory
             .open(1)
             .unwrap()
             .read_room("room-0", &limited, &Hidden { head: u64::MAX, ..Hidden::default() }, &mut run)
@@ -190,7 +190,7 @@ fn a_page_is_filled_from_one_segment_after_another() {
         ReadEnd::Exhausted
     );
     assert_eq!(
-        place
+        directory
             .open(2)
             .unwrap()
             .read_room("room-0", &limited, &Hidden { head: u64::MAX, ..Hidden::default() }, &mut run)
@@ -203,25 +203,25 @@ fn a_page_is_filled_from_one_segment_after_another() {
 
 #[test]
 fn a_text_of_16_mib_stands_among_small_ones() {
-    let (place, mut all) = (Place::new(), examples(30));
+    let (directory, mut all) = (TestDirectory::new(), examples(30));
     all[15].text = "ü".repeat(8 * 1024 * 1024);
     for codec in [Codec::Lz4, Codec::Zstd] {
-        place.write(1, codec, &all);
-        assert_eq!(scan_all(&place.open(1).unwrap()).unwrap(), all);
+        directory.write(1, codec, &all);
+        assert_eq!(scan_all(&directory.open(1).unwrap()).unwrap(), all);
     }
 }
 
 #[test]
 fn equal_hashes_are_all_shown_even_across_pages() {
-    let (place, mut all) = (Place::new(), examples(2_000));
+    let (directory, mut all) = (TestDirectory::new(), examples(2_000));
     for message in all.iter_mut().filter(|message| message.room == "room-1") {
         message.id = "same".to_owned();
     }
-    place.write(1, Codec::Lz4, &all);
+    directory.write(1, Codec::Lz4, &all);
     let mut shown = 0;
     let same = all.iter().find(|message| message.id == "same").unwrap();
     assert!(
-        !place
+        !directory
             .open(1)
             .unwrap()
             .find_id(same.hash(), |_| {
@@ -235,9 +235,9 @@ fn equal_hashes_are_all_shown_even_across_pages() {
 
 #[test]
 fn disorder_is_refused() {
-    let (place, all) = (Place::new(), examples(9));
+    let (directory, all) = (TestDirectory::new(), examples(9));
     let refused = |first: &Owned, second: &Owned| {
-        let written = write_sorted("it", Ok(place.writer(1, Codec::Lz4)), |writer| {
+        let written = write_sorted("it", Ok(directory.writer(1, Codec::Lz4)), |writer| {
             writer.push(&first.as_message()).unwrap();
             let error = writer.push(&second.as_message()).unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
@@ -249,14 +249,14 @@ fn disorder_is_refused() {
     refused(&all[1], &all[0]);
     refused(&all[1], &all[1]);
     refused(&all[0], &Owned { received: 0, ..all[1].clone() });
-    assert!(place.disk.list("segments").unwrap().is_empty());
+    assert!(directory.disk.list("segments").unwrap().is_empty());
 }
 
 #[test]
 fn a_seq_in_two_sources_is_refused() {
-    let (place, all) = (Place::new(), examples(9));
-    place.write(1, Codec::Lz4, &all);
-    let twice = [place.open(1).unwrap(), place.open(1).unwrap()];
-    let merged = merge(&twice, &mut place.writer(2, Codec::Lz4), |_| true);
+    let (directory, all) = (TestDirectory::new(), examples(9));
+    directory.write(1, Codec::Lz4, &all);
+    let twice = [directory.open(1).unwrap(), directory.open(1).unwrap()];
+    let merged = merge(&twice, &mut directory.writer(2, Codec::Lz4), |_| true);
     assert!(matches!(merged, Err(MergeError::Write(_))));
 }

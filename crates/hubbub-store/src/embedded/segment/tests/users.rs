@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Owned, Place, examples};
+use super::{Owned, TestDirectory, examples};
 use crate::embedded::file::{FileError, SortedFileWriter};
 use crate::embedded::segment::{Codec, Posting, Segment, merge};
 
@@ -73,19 +73,19 @@ fn crowd(count: u64, users: u64) -> Vec<Owned> {
 
 #[test]
 fn many_users_and_long_lists_come_back() {
-    let place = Place::new();
+    let directory = TestDirectory::new();
     for (number, users) in [(1, 1), (2, 70), (3, 5_000)] {
         let all = crowd(20_000, users);
-        place.write(number, Codec::Lz4, &all);
-        check(&place.open(number).unwrap(), &all);
+        directory.write(number, Codec::Lz4, &all);
+        check(&directory.open(number).unwrap(), &all);
     }
 }
 
 #[test]
 fn a_segment_without_messages_has_no_users() {
-    let place = Place::new();
-    place.write(1, Codec::Lz4, &[]);
-    check(&place.open(1).unwrap(), &[]);
+    let directory = TestDirectory::new();
+    directory.write(1, Codec::Lz4, &[]);
+    check(&directory.open(1).unwrap(), &[]);
 }
 
 proptest! {
@@ -97,18 +97,18 @@ proptest! {
         sources in 1_u64..5,
         dropped in proptest::option::of(0_u64..5),
     ) {
-        let (place, all) = (Place::new(), crowd(count, users));
+        let (directory, all) = (TestDirectory::new(), crowd(count, users));
         let mut parts = Vec::new();
         for number in 0..sources {
             let part: Vec<Owned> = all.iter().filter(|m| m.seq % sources == number).cloned().collect();
-            place.write(number + 1, Codec::Lz4, &part);
-            parts.push(place.open(number + 1).unwrap());
+            directory.write(number + 1, Codec::Lz4, &part);
+            parts.push(directory.open(number + 1).unwrap());
         }
         let keep = |seq: u64| dropped.is_none_or(|dropped| seq % 5 != dropped);
-        let mut writer = place.writer(9, Codec::Zstd);
+        let mut writer = directory.writer(9, Codec::Zstd);
         merge(&parts, &mut writer, |message| keep(message.seq)).unwrap();
         writer.finish().unwrap();
         let kept: Vec<Owned> = all.into_iter().filter(|message| keep(message.seq)).collect();
-        check(&place.open(9).unwrap(), &kept);
+        check(&directory.open(9).unwrap(), &kept);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Database, connect, eventually};
+use crate::support::{Database, connect, eventually, wait_for_waiters};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
@@ -139,7 +139,10 @@ async fn counts_that_lag_say_since_when() {
         let opened = opened.clone();
         async move { opened.store.totals().await }
     });
-    tokio::time::sleep(Duration::from_millis(5_200)).await;
+    // It has begun to wait, for so long. 7161616176 in halves.
+    let watching = connect(&opened.database.url).await;
+    wait_for_waiters(&watching, (1, 2_866_648_880), 1).await;
+    tokio::time::sleep(Duration::from_millis(5_100)).await;
     holder.batch_execute("select pg_advisory_unlock(7161616176)").await.unwrap();
     let told = asking.await.unwrap().unwrap();
     assert_eq!(told.value.messages.total(), 5_000);

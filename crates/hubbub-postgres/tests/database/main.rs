@@ -27,5 +27,6 @@ mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
 mod takes;
+mod unknown_outcomes;
 mod unreadable;
 mod values;

@@ -40,7 +40,7 @@ async fn pass_on(mut here: TcpStream, mut there: TcpStream, loses: Arc<AtomicBoo
         tokio::select! {
             read = here.read(&mut from_here) => {
                 let Ok(count @ 1..) = read else { return };
-                let sent = &from_here[..count];
+                let sent = from_here.get(..count).unwrap();
                 there.write_all(sent).await.unwrap();
                 // A query of its own, which the server sends when it has the answers to all before.
                 is_take |= has(sent, RECEIVER.as_bytes());
@@ -52,7 +52,7 @@ async fn pass_on(mut here: TcpStream, mut there: TcpStream, loses: Arc<AtomicBoo
             }
             read = there.read(&mut from_there) => {
                 let Ok(count @ 1..) = read else { return };
-                if here.write_all(&from_there[..count]).await.is_err() {
+                if here.write_all(from_there.get(..count).unwrap()).await.is_err() {
                     return;
                 }
             }

@@ -104,11 +104,11 @@ async fn unknown_places_are_told() {
         http.get(path).await.problem(404, "unknown_room");
     }
     for (method, path, allow) in [
-        (Method::DELETE, MESSAGES, "GET, POST"),
+        (Method::DELETE, MESSAGES, "GET, HEAD, POST"),
         (Method::GET, "/v1/messages", "POST"),
-        (Method::PUT, "/v1/rooms", "GET"),
-        (Method::POST, "/metrics", "GET"),
-        (Method::POST, "/health", "GET"),
+        (Method::PUT, "/v1/rooms", "GET, HEAD"),
+        (Method::POST, "/metrics", "GET, HEAD"),
+        (Method::POST, "/health", "GET, HEAD"),
         (Method::POST, "/v1/ws", "GET"),
         (Method::POST, "/chat/1", "GET"),
     ] {
@@ -247,7 +247,7 @@ async fn pages_of_listed_sites_may_read_answers() {
     let page = asks("https://chat.example");
     let allowed = http.request(hyper::Method::OPTIONS, "/kv/a", &page, "").await;
     assert_eq!(allowed.status, 204);
-    assert_eq!(allowed.header("access-control-allow-methods"), Some("GET, PUT, DELETE"));
+    assert_eq!(allowed.header("access-control-allow-methods"), Some("GET, HEAD, PUT, DELETE"));
     assert_eq!(allowed.header("access-control-allow-headers"), Some("authorization"));
     assert_eq!(http.request(hyper::Method::OPTIONS, "/nothing", &page, "").await.status, 404);
     let refused = http.request(hyper::Method::OPTIONS, "/kv/a", &asks("https://evil.example"), "").await;

@@ -311,3 +311,18 @@ async fn a_body_of_unknown_length_is_charged_once() {
     assert_eq!(post_chunked(&server, "192.0.2.1").await, 201);
     assert_eq!(post_chunked(&server, "192.0.2.1").await, 429);
 }
+
+/// A body costs what is taken of it at most, not what is announced.
+#[tokio::test]
+async fn a_body_that_never_comes_locks_nobody_out() {
+    let server = Setup::new().set("limits.address_bytes=1MiB").start();
+    let post = "POST /v1/rooms/r/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    for head in ["GET /openapi.json HTTP/1.1\r\nhost: x\r\nconnection: close\r\n", post] {
+        let mut stream = in_time("connecting", TcpStream::connect(server.address())).await.unwrap();
+        let request = format!("{head}content-length: 1000000000000000000\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let _ = in_time("the answer", stream.read_to_end(&mut answer)).await;
+        until("the address has paid", async || server.get("/v1/rooms").await.status == 200).await;
+    }
+}

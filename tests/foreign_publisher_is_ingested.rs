@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::broker_refusals_are_told::refusal;
 use crate::harness::{Broker, Setup, texts, until};
 
 #[tokio::test]
@@ -74,6 +75,9 @@ async fn several_queues_keep_each_room_in_order() {
     }
     // What it has not acknowledged would come to the next one again.
     until("all acknowledged", async || spread.metric("log_unacked").await == 0).await;
+    // Nobody counts what a server has in hand.
+    let refused = refusal(&broker.url(), "amqp.shards=1").await;
+    assert!(refused.contains("is still being read") && refused.contains("amqp.shards = 2"), "{refused}");
     let url = spread.url();
     drop(spread);
     // Back to one: what is published now is stored once, too.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Kafka, SharedStore, seqs, texts, until, with_each_store};
+use crate::harness::{Kafka, Postgres, SharedStore, seqs, texts, until, with_each_store};
 
 with_each_store!(kafka_poison_goes_to_dead_topic);
 
@@ -65,4 +65,32 @@ async fn kafka_poison_goes_to_dead_topic(store: SharedStore) {
     until("it goes on", async || server.history("r").await.len() == expected.len() + 1).await;
     assert_eq!(kafka.dead_letters().len(), dead, "nothing is dead twice");
     assert!(server.history("club").await.is_empty());
+
+    // With the reason it would be larger than Kafka takes.
+    kafka.produce(Some("r"), None, &"x".repeat(1_048_450), None);
+    kafka.produce(Some("r"), None, &good("m-100"), None);
+    until("it goes on behind it", async || server.history("r").await.len() == expected.len() + 2).await;
+    let letters = kafka.dead_letters();
+    assert_eq!(letters.len(), dead + 1, "once");
+    let letter = &letters[dead];
+    assert_eq!((letter.body.as_str(), letter.header("hubbub-truncated")), ("", "1048450"));
+    assert_eq!(letter.header("hubbub-code"), "malformed");
+    let (at, end) = (letter.header("hubbub-record"), kafka.end(0));
+    assert_eq!(at, format!("0/{}", end - 2));
+}
+
+/// The store has passed it, so nobody sets it aside again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_that_may_be_missing_are_told() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let mut server = kafka.setup(&postgres.url("postgres"), 1).start();
+    assert_eq!(server.send_as("r", "m-0", "zero").await.status, 202);
+    until("it is stored", async || server.history("r").await.len() == 1).await;
+    kafka.limit("dead", "10").await;
+    let other = json!({"userId": "u", "message": "another", "messageId": "m-0"});
+    kafka.produce(Some("r"), None, &other.to_string(), None);
+    until("it is tried", async || server.metric("log_batches_retried_total").await > 0).await;
+    server.stop().await;
+    let log = server.log();
+    assert!(log.contains("may be missing in") && log.contains("offsets=\"1\""), "{log}");
 }

@@ -32,7 +32,7 @@ async fn values_are_bytes_and_keys_any_bytes() {
         assert_eq!((found.status, &found.body[..]), (200, &bytes[..]), "{key}");
         assert_eq!(found.header("etag"), made.header("etag"));
         assert_eq!(found.header("content-type"), Some("application/octet-stream"));
-        assert_eq!(found.header("cache-control"), Some("no-cache"));
+        assert_eq!(found.header("cache-control"), Some("no-cache, no-transform"));
         assert_eq!(found.header("hubbub-cache"), Some("hit"));
     }
     let head = http.request(Method::HEAD, "/kv/a", &[], "").await;
@@ -102,7 +102,11 @@ async fn conditions_are_judged_as_the_standard_says() {
     // Where nothing is there is nothing to match.
     put(&mut http, "gone", &[("if-match", "*")], "x").await.problem(412, "condition_failed");
     delete(&mut http, "gone", &[("if-match", "\"1\"")]).await.problem(412, "condition_failed");
-    get_with(&mut http, "gone", &[("if-match", "*")]).await.problem(412, "condition_failed");
+    get_with(&mut http, "gone", &[("if-match", "*")]).await.problem(404, "unknown_key");
+    // Nothing is stored that would be read as something else.
+    put(&mut http, "part", &[("content-range", "bytes 0-0/9")], "x").await.problem(400, "malformed");
+    put(&mut http, "part", &[("content-encoding", "gzip")], "x").await.problem(400, "malformed");
+    get_with(&mut http, "part", &[]).await.problem(404, "unknown_key");
     get_with(&mut http, "gone", &[("if-none-match", "*")]).await.problem(404, "unknown_key");
     put(&mut http, "k", &[("if-match", "1")], "x").await.faults(&["If-Match"]);
     delete(&mut http, "k", &[("if-match", "\"1\"")]).await.problem(412, "condition_failed");

@@ -63,6 +63,8 @@ mod corrupt_block_is_named;
 #[cfg(all(feature = "amqp", feature = "kafka", feature = "postgres", feature = "scylla"))]
 mod dashboards_have_data;
 mod data_directory_is_refused;
+#[cfg(feature = "amqp")]
+mod dead_letters_wait_aside;
 mod delayed_is_never_early;
 mod delete_of_full_queue_is_refused;
 mod deployment_is_consistent;
@@ -193,6 +195,8 @@ mod token_commands_work;
 mod tokens_end;
 mod tokens_limit_what_is_seen;
 mod traces_are_exported;
+#[cfg(feature = "kafka")]
+mod transactions_of_others_end;
 #[cfg(feature = "amqp")]
 mod two_servers_one_broker;
 mod two_servers_one_database;

@@ -113,6 +113,25 @@ async fn retention_is_told_while_catching_up() {
     }
 }
 
+/// A cursor whose next message is gone is refused; one behind which nothing is missing goes on.
+#[tokio::test]
+async fn retention_behind_a_cursor_is_told() {
+    let server = Setup::new().start();
+    for text in ["one", "two", "three"] {
+        add(&server, "r", text).await;
+    }
+    remove_all(&server, "r").await;
+    assert_eq!(add(&server, "r", "four").await, 4);
+    let reset = server.get("/v1/rooms/r/messages?after=2").await.problem(410, "reset");
+    assert_eq!((&reset["oldest"], &reset["head"]), (&json!(4), &json!(4)));
+    let page = server.get("/v1/rooms/r/messages?after=3").await.json();
+    assert_eq!(page["messages"][0]["seq"], 4, "{page}");
+    for (after, first) in [(2, "reset"), (3, "message")] {
+        let mut socket = server.subscriber("r", json!({"after": after})).await;
+        assert_eq!(socket.receive().await["type"], first, "{after}");
+    }
+}
+
 /// The reader is on the one server, what is removed is committed by either.
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -109,11 +109,11 @@ async fn garbage_is_named() {
     }
     put("/v1/rooms/nowhere/read", json!({"seq": 1})).await.problem(404, "unknown_room");
     for (method, path, allow) in [
-        (Method::POST, ROOM, "GET, PUT, DELETE"),
+        (Method::POST, ROOM, "GET, HEAD, PUT, DELETE"),
         (Method::GET, "/v1/rooms/tea/members/ada", "PUT, DELETE"),
-        (Method::POST, "/v1/rooms/tea/members", "GET"),
+        (Method::POST, "/v1/rooms/tea/members", "GET, HEAD"),
         (Method::GET, "/v1/rooms/tea/read", "PUT"),
-        (Method::POST, "/v1/users/ada/rooms", "GET"),
+        (Method::POST, "/v1/users/ada/rooms", "GET, HEAD"),
         (Method::GET, "/v1/users/ada", "DELETE"),
     ] {
         let answer = server.call("", method, path, Value::Null).await;

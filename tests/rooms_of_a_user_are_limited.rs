@@ -1,7 +1,11 @@
 //! `limits.user_rooms`: how many rooms one user is a member of, whoever adds it, on every store.
 
+use std::time::Duration;
+
 use hyper::Method;
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::harness::{Http, Postgres, Server, Setup};
@@ -73,4 +77,23 @@ async fn joins_at_the_same_time_are_limited() {
     assert_eq!(answers.iter().filter(|status| **status == 201).count(), 5, "{answers:?}");
     assert!(answers.iter().all(|status| matches!(status, 201 | 429)), "{answers:?}");
     assert_eq!(server.rooms_of("ada").await.len(), 5);
+}
+
+/// A join whose client has hung up is counted before the next one all the same.
+#[tokio::test]
+async fn joins_that_are_given_up_are_limited() {
+    let slow = "store.embedded.sync_delay=200ms";
+    let server = Setup::new().set("limits.user_rooms=1").set(slow).start();
+    // While this is synced, what comes waits for the next batch.
+    let mut busy = TcpStream::connect(server.address()).await.unwrap();
+    busy.write_all(b"PUT /v1/rooms/busy HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    for room in 0..6 {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let join = format!("PUT /v1/rooms/{room}?user=ada HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(join.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(put(&server, "ada", "/v1/rooms/last").await, 429);
+    assert_eq!(server.rooms_of("ada").await.len(), 1);
 }

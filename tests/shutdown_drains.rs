@@ -153,3 +153,20 @@ async fn watches_say_when_to_reconnect() {
         assert_eq!(server.exit().await.code(), Some(0));
     }
 }
+
+/// A stream of messages without end does not hold up the end. What was read whole is answered; its last line may be half a one.
+#[tokio::test]
+async fn a_bulk_request_ends() {
+    let mut server = Setup::new().start();
+    let head =
+        "POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    let line = json!({"roomId": "r", "userId": "ada", "message": "x"}).to_string();
+    let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    let lines = format!("{line}\n{{\"roomId\":");
+    stream.write_all(format!("{head}{:x}\r\n{lines}\r\n", lines.len()).as_bytes()).await.unwrap();
+    let mut text = read_until(&mut stream, "\"duplicate\":false}").await;
+    server.terminate();
+    in_time("the end of the answer", stream.read_to_string(&mut text)).await.unwrap();
+    assert!(text.ends_with("}\n\r\n0\r\n\r\n") && text.matches("roomId").count() < 2, "{text}");
+    assert_eq!(server.exit().await.code(), Some(0));
+}

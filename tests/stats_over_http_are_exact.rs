@@ -307,10 +307,10 @@ async fn garbage_is_named() {
     }
     for (method, path, allow) in [
         (Method::GET, "/v1/stats/audit", "POST"),
-        (Method::POST, "/v1/stats", "GET"),
-        (Method::PUT, "/v1/stats/report", "GET"),
-        (Method::DELETE, "/v1/users/ada/messages", "GET"),
-        (Method::POST, "/v1/stats/users/ada/rooms", "GET"),
+        (Method::POST, "/v1/stats", "GET, HEAD"),
+        (Method::PUT, "/v1/stats/report", "GET, HEAD"),
+        (Method::DELETE, "/v1/users/ada/messages", "GET, HEAD"),
+        (Method::POST, "/v1/stats/users/ada/rooms", "GET, HEAD"),
     ] {
         let answer = http.request(method, path, &[], "").await;
         answer.problem(405, "method_not_allowed");

@@ -300,6 +300,11 @@ async fn a_token_comes_from_one_place() {
     let mut socket = Ws::with_header(address, "/v1/ws", "cookie", cookie).await.unwrap();
     socket.send(&json!({"type": "ping"})).await;
     assert_eq!(socket.close_code().await, Some(4401));
+    // One that no browser would keep.
+    let rooms: serde_json::Map<String, Value> =
+        (0..200).map(|n| (format!("a-room-{n:06}"), json!("r"))).collect();
+    let long = crate::harness::tokens::token(json!({"sub": "ada", "rooms": rooms}));
+    call(address, &long, Method::POST, "/v1/auth/session", Value::Null).await.faults(&["Authorization"]);
     let cleared = call(address, "", Method::DELETE, "/v1/auth/session", Value::Null).await;
     assert!(cleared.header("set-cookie").unwrap().contains("Max-Age=0"));
     // Never from the address.

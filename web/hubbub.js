@@ -864,7 +864,7 @@ export class Hubbub {
     } catch (error) {
       throw new HubbubError({ code: "unreachable", detail: error.message, retryable: true });
     }
-    const answer = response.status === 204 ? undefined : parse(text);
+    const answer = text === "" && [201, 204].includes(response.status) ? undefined : parse(text);
     if (response.ok && !answer?.isStrange) return answer;
     // A proxy's answer does not say whether it may get better.
     throw new HubbubError({ code: "unexpected", retryable: response.ok || response.status >= 500, ...answer, status: response.status });

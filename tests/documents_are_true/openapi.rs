@@ -320,6 +320,8 @@ async fn paths_take_the_documented_methods() {
         answer.problem(405, "method_not_allowed");
         let mut allowed: Vec<String> =
             answer.header("allow").unwrap().split(", ").map(str::to_lowercase).collect();
+        // It is as GET, and said once for all.
+        allowed.retain(|method| method != "head");
         allowed.sort_unstable();
         let mut documented: Vec<&String> = methods.as_object().unwrap().keys().collect();
         documented.sort_unstable();

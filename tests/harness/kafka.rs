@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Headers as _, Message as _, OwnedHeaders};
@@ -38,6 +40,19 @@ impl DeadLetter {
     pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(key, _)| key == name);
         found.map_or_else(|| panic!("no {name} in {:?}", self.headers), |(_, value)| value)
+    }
+}
+
+/// A transaction of another program.
+pub(crate) struct Transaction(BaseProducer);
+
+impl Transaction {
+    pub(crate) fn commit(self) {
+        self.0.commit_transaction(PATIENCE).unwrap();
+    }
+
+    pub(crate) fn abort(self) {
+        self.0.abort_transaction(PATIENCE).unwrap();
     }
 }
 
@@ -151,6 +166,8 @@ impl Kafka {
     fn client(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", format!("127.0.0.1:{}", self.port()));
+        // As large as brokers take.
+        config.set("message.max.bytes", "1048588");
         config
     }
 
@@ -175,6 +192,25 @@ impl Kafka {
         });
         producer.send(record).map_err(|(error, _)| error).unwrap();
         producer.flush(PATIENCE).unwrap();
+    }
+
+    /// Begins a transaction with a record for partition 0, which is in Kafka afterwards.
+    pub(crate) fn begin_transaction(&self, key: &str, body: &str) -> Transaction {
+        let producer: BaseProducer =
+            self.client().set("transactional.id", self.topic("test")).create().unwrap();
+        producer.init_transactions(PATIENCE).unwrap();
+        producer.begin_transaction().unwrap();
+        let topic = self.topic("messages");
+        let record = BaseRecord::to(&topic).partition(0).key(key).payload(body);
+        producer.send(record).map_err(|(error, _)| error).unwrap();
+        producer.flush(PATIENCE).unwrap();
+        Transaction(producer)
+    }
+
+    /// The end of a partition of the topic of messages.
+    pub(crate) fn end(&self, partition: i32) -> i64 {
+        let consumer: BaseConsumer = self.client().create().unwrap();
+        consumer.fetch_watermarks(&self.topic("messages"), partition, PATIENCE).unwrap().1
     }
 
     /// Everything in a topic's partition from the start.
@@ -222,6 +258,14 @@ impl Kafka {
         let topic = NewTopic::new(&topic, partitions, TopicReplication::Fixed(1));
         let topic = topic.set("message.timestamp.type", "LogAppendTime");
         self.admin().create_topics(&[topic], &AdminOptions::new()).await.unwrap().remove(0).is_ok()
+    }
+
+    /// Has a topic take no batch of records that is larger.
+    pub(crate) async fn limit(&self, name: &str, bytes: &str) {
+        let topic = self.topic(name);
+        let config = AlterConfig::new(ResourceSpecifier::Topic(&topic)).set("max.message.bytes", bytes);
+        let done = self.admin().alter_configs(&[config], &AdminOptions::new()).await;
+        done.unwrap().remove(0).unwrap();
     }
 
     /// Removes the records of a partition before `offset`, as retention does.

@@ -134,14 +134,7 @@ impl Gateway {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-    use hubbub_core::RoomSettings;
-    use hubbub_core::clock::ManualClock;
-    use serde_json::json;
-
     use super::*;
-    use crate::fixture;
-    use crate::rates::{RateLimits, Rates};
 
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(60);
@@ -184,26 +177,5 @@ mod tests {
             assert_eq!(waiting.await.unwrap(), Ok(()));
         }
         assert!(turns.users.lock().is_empty());
-    }
-
-    /// A join of which nobody wants to know the end is counted before the next one.
-    #[tokio::test]
-    async fn joins_that_are_given_up_are_limited() {
-        let gateway = fixture::gateway(Arc::new(ManualClock::at(fixture::now()))).await;
-        let mut gateway = Arc::into_inner(gateway).unwrap();
-        gateway.rates = Rates::new(RateLimits { user_rooms: Some(2), ..RateLimits::default() });
-        let gateway = Arc::new(gateway);
-        let ada = fixture::caller(&gateway, json!({"sub": "ada", "rooms": {"*": "rw"}}));
-        for number in 0..40 {
-            let room = number.to_string();
-            let what = RoomChange::PutRoom { room: &room, settings: RoomSettings::default() };
-            // The client hangs up.
-            assert!(gateway.change(&ada, what).now_or_never().is_none_or(|answer| answer.is_err()));
-            tokio::task::yield_now().await;
-        }
-        let last = RoomChange::PutRoom { room: "last", settings: RoomSettings::default() };
-        let refused = gateway.change(&ada, last).await.map_err(|problem| problem.code);
-        let count = gateway.store.user_room_count(user("ada"), 100).await.unwrap();
-        assert_eq!((refused, count), (Err(ErrorCode::TooManyRooms), 2));
     }
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::LogLimit;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -137,7 +138,7 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
             accepted = listeners.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "accepting a connection failed; trying again in {} ms", ACCEPT_BACKOFF.as_millis());
+                    tell_not_accepted(&error, gateway.clock.monotonic());
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
@@ -169,6 +170,14 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
         tracing::warn!("some connections did not finish in time and are dropped");
     }
     gateway.log.close().await;
+}
+
+fn tell_not_accepted(error: &io::Error, now: Duration) {
+    static LINES: LogLimit = LogLimit::new();
+    if let Some(left_out) = LINES.next(now) {
+        let pause = ACCEPT_BACKOFF.as_millis();
+        tracing::warn!(%error, left_out, "accepting a connection failed; trying again in {pause} ms");
+    }
 }
 
 /// The stream of a connection that was accepted: encrypted if it is to be. `None` when the handshake failed, or at shutdown.

@@ -25,7 +25,7 @@ pub struct Version {
 }
 
 /// All versions, in order.
-pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES, RETENTION, FEWER_CELLS, FENCE];
+pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES, RETENTION, FEWER_CELLS, FENCE, SHORT_MARKS];
 
 /// The version that this program writes.
 pub(crate) const NEWEST: i32 = VERSIONS.len() as i32;
@@ -105,6 +105,13 @@ const FENCE: Version = Version {
     name: "fence",
     // The version that the server writes that moved the position. One that knows less goes no further from there.
     statements: &["alter table positions add version int"],
+};
+
+const SHORT_MARKS: Version = Version {
+    number: 6,
+    name: "short marks",
+    // Read as a whole, again and again, past the marks of all that was removed. One that comes back is removed again.
+    statements: &["alter table deleted_rooms with gc_grace_seconds = 3600"],
 };
 
 const KEYSPACES: &str = "select keyspace_name from system_schema.keyspaces where keyspace_name = ?";

@@ -1,11 +1,13 @@
 //! The store that the pipeline sees, and its background task.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::essential::{Essential, supervise};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth};
 use hubbub_core::{LogStore, OpBatch, Outcome, RoomTotals, Timestamp};
@@ -64,7 +66,7 @@ pub struct Scylla {
     pub(crate) pairs: Pairs,
     applier: Applier,
     runtime: Handle,
-    background: JoinHandle<()>,
+    background: JoinHandle<Infallible>,
     is_closed: AtomicBool,
 }
 
@@ -124,7 +126,8 @@ impl Scylla {
         // The log's clock may be ahead of this machine's, which is no step of it.
         let now = context.clock.now();
         context.clock.begin_at(newest.map(|newest| newest.min(now)));
-        let background = tokio::spawn(work_in_background(context.clone()));
+        let working = work_in_background(context.clone());
+        let background = tokio::spawn(supervise(Essential::new("database background work"), working));
         Ok(Self {
             context,
             pairs: Pairs::default(),
@@ -229,7 +232,7 @@ async fn readable_parts(context: &Context) -> crate::db::Result<Vec<i32>> {
     }
 }
 
-async fn work_in_background(context: Arc<Context>) {
+async fn work_in_background(context: Arc<Context>) -> Infallible {
     let mut round = Instant::now() + ROUND;
     loop {
         // However often there is something to clean up, all is counted now and then.
@@ -240,7 +243,7 @@ async fn work_in_background(context: Arc<Context>) {
         // Whoever commits nothing learns here only that a newer program goes on, which may clean up otherwise.
         let parts = readable_parts(&context).await;
         if context.status.outdated().is_some() {
-            return;
+            return std::future::pending().await;
         }
         let mut done = match parts {
             Ok(parts) => clean_up(&context, &parts).await,

@@ -88,6 +88,8 @@ async fn rooms_of_the_first_version_go_on() {
     assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
     let store = keyspace.open(true, &clock).await;
     assert!(migrate(&options, true).await.unwrap().is_empty());
+    let select = "select gc_grace_seconds from system_schema.tables where table_name = 'deleted_rooms' and keyspace_name =";
+    assert_eq!(keyspace.numbers(&format!("{select} '{}'", keyspace.0)).await, [Some(3_600)]);
     store.attach(LogIdentity { id: "cluster/topic".into(), partitions: 1 }).await.unwrap();
     let send = async |id: &str, offset: u64| {
         let mut batch = OpBatch::default();
@@ -148,7 +150,7 @@ async fn what_a_newer_program_goes_on_with_is_left_to_it() {
         store.apply(&batch)
     };
     assert!(send(0, 0).is_ok() && send(1, 0).is_ok());
-    assert_eq!(keyspace.numbers("select version from positions").await, [Some(5); 2]);
+    assert_eq!(keyspace.numbers("select version from positions").await, [Some(6); 2]);
     let newer = "insert into positions (part, next_offset, version) values (0, 5, 99) using timestamp 5";
     keyspace.execute(newer).await;
     assert_eq!(store.health(), StoreHealth::Up);

@@ -15,10 +15,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use hubbub_core::Clock;
 use hubbub_core::clock::STEP_MAX;
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::{KvChanged, KvChangesRead};
+use hubbub_core::kv::{KvChange, KvChanged, KvChangesRead};
 use hubbub_core::store::{ReadError, Store};
 
 use super::accounts::{self, StoredAccount, StoredLogin};
@@ -33,6 +34,8 @@ pub(crate) const RESERVED: &[u8] = b"\0hubbub/";
 /// API keys, revocations, accounts and logins that a store may hold.
 pub(crate) const ENTRIES_MAX: usize = 100_000;
 const PAGE: usize = 1_000;
+/// Values that are read together: one after another, many take long in a store at the other end of a network.
+const READS_AT_ONCE: usize = 50;
 
 /// What an API key begins with, so that people and scanners recognise it.
 pub const PREFIX: &str = "hbk_";
@@ -108,8 +111,11 @@ impl AccessList {
                     }
                     Err(error) => return Err(error),
                 };
-            for key in &keys {
-                let _ = loaded.apply(key, read_value(&**store, key).await?.as_deref());
+            for keys in keys.chunks(READS_AT_ONCE) {
+                let values = join_all(keys.iter().map(|key| read_value(&**store, key))).await;
+                for (key, value) in keys.iter().zip(values) {
+                    let _ = loaded.apply(key, value?.as_deref());
+                }
             }
             if !has_more {
                 break;
@@ -153,12 +159,11 @@ impl AccessList {
                 Err(error) => return Err(error),
             };
             let mut changed = Vec::new();
-            for change in &page.changes {
-                let value = match change.what {
-                    KvChanged::Put => read_value(store, &change.key).await?,
-                    KvChanged::Deleted | KvChanged::Expired => None,
-                };
-                changed.push((change.key.clone(), value));
+            for changes in page.changes.chunks(READS_AT_ONCE) {
+                let values = join_all(changes.iter().map(|change| read_changed(store, change))).await;
+                for (change, value) in changes.iter().zip(values) {
+                    changed.push((change.key.clone(), value?));
+                }
             }
             if self.apply(changed, page.through) {
                 on_change();
@@ -291,6 +296,14 @@ impl AccessList {
         });
         all.sort_unstable_by(|(a, x), (b, y)| (a, &x.subject).cmp(&(b, &y.subject)));
         all
+    }
+}
+
+/// What a change left of a key.
+async fn read_changed(store: &dyn Store, change: &KvChange) -> Result<Option<Arc<[u8]>>, ReadError> {
+    match change.what {
+        KvChanged::Put => read_value(store, &change.key).await,
+        KvChanged::Deleted | KvChanged::Expired => Ok(None),
     }
 }
 

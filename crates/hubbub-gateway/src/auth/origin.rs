@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use hubbub_core::ErrorCode;
 use hyper::header::{HOST, HeaderValue, ORIGIN};
-use hyper::{HeaderMap, Uri};
+use hyper::{HeaderMap, Uri, Version};
 
 use crate::problem::Problem;
 
@@ -25,6 +25,16 @@ pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -
 pub(crate) fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
     let Ok(origin) = origin.to_str() else { return false };
     allowed.iter().any(|listed| without_default_port(listed).eq_ignore_ascii_case(origin))
+}
+
+/// Refuses requests that do not say for certain which host they are for, which others on the way may read differently (RFC 9112,
+/// 3.2).
+pub(crate) fn check_one_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get_all(HOST).iter().count() {
+        1 => Ok(()),
+        0 if version != Version::HTTP_11 => Ok(()),
+        _ => Err(Problem::new(ErrorCode::Malformed, "there must be exactly one header Host")),
+    }
 }
 
 /// Refuses requests to a name that this server need not have. A site can let its own name point at this machine for a moment, so
@@ -78,11 +88,13 @@ fn default_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// HTTP/2 names the host in `:authority`, which is a part of the URI here. Empty if there is none, `None` if it is no text.
+/// The host in the URI comes first: there HTTP/2 has its `:authority`, and HTTP/1.1 what a proxy is asked for. Empty if there is none,
+/// `None` if it is no text.
 fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
-    match headers.get(HOST) {
-        Some(host) => host.to_str().ok(),
-        None => Some(uri.authority().map_or("", |authority| authority.as_str())),
+    match (uri.authority(), headers.get(HOST)) {
+        (Some(authority), _) => Some(authority.as_str()),
+        (None, Some(host)) => host.to_str().ok(),
+        (None, None) => Some(""),
     }
 }
 
@@ -116,6 +128,28 @@ mod tests {
         {
             assert!(!check(Some(origin), "127.0.0.1:8080"), "{origin}");
         }
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let check = |version, hosts: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(HOST, HeaderValue::from_static(host));
+            }
+            check_one_host(version, &headers).is_ok()
+        };
+        for version in [Version::HTTP_10, Version::HTTP_11, Version::HTTP_2] {
+            assert_eq!(check(version, &[]), version != Version::HTTP_11, "{version:?}");
+            assert!(check(version, &["localhost"]) && check(version, &[""]), "{version:?}");
+            assert!(!check(version, &["localhost", "localhost"]), "{version:?}");
+        }
+        // The one in the URI is the one that counts.
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("localhost"));
+        let check = |uri| check_host(&headers, &Uri::from_static(uri), &[]).is_ok();
+        assert!(check("/kv/a") && check("http://127.0.0.1:8080/kv/a"));
+        assert!(!check("http://evil.example/kv/a"));
     }
 
     #[test]

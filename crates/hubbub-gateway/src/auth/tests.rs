@@ -61,3 +61,21 @@ async fn a_session_that_takes_the_place_of_another_was_closed_with_it() {
     drop((second, third));
     assert!(!auth.close_connection(listed.number()));
 }
+
+/// What was verified before is not asked for again, until something was revoked.
+#[tokio::test]
+async fn a_token_that_was_accepted_is_refused_once_it_is_revoked() {
+    let gateway = fixture::gateway(Arc::new(ManualClock::at(now()))).await;
+    let auth = &gateway.auth;
+    let (ended, other) =
+        (token(json!({"sub": "ada", "jti": "t-1"})), token(json!({"sub": "ada", "jti": "t-2"})));
+    assert!(auth.verify(&ended).is_ok() && auth.verify(&other).is_ok());
+    put(&*gateway.store, &Revoked::Token.key("t-1"), "{\"subject\":\"t-1\"}", 1_000_000);
+    let seen = (auth.generation.load(Ordering::SeqCst), auth.verify(&ended).unwrap());
+    auth.refresh().await.unwrap();
+    // By a request that verified it while it was revoked.
+    auth.tokens.insert(ended.as_str().into(), seen);
+    let reason = auth.verify(&ended).err().map(|problem| problem.detail().into_owned());
+    assert_eq!(reason.as_deref(), Some(Ended::Revoked.reason()));
+    assert!(auth.verify(&other).is_ok());
+}

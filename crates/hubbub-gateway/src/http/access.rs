@@ -29,6 +29,8 @@ use crate::problem::Problem;
 
 /// Longest life of the cookie, in seconds; a page renews it.
 const COOKIE_SECONDS_MAX: i64 = 15 * 60;
+/// Longest name and value of a cookie that browsers keep.
+const COOKIE_BYTES_MAX: usize = 4_096;
 const NAME_CHARS_MAX: usize = 100;
 /// Longest life of an API key that has one: ten years, in seconds.
 const TTL_MAX: u64 = 10 * 366 * 86_400;
@@ -81,6 +83,14 @@ pub(super) async fn open_session(call: Call) -> Answer {
     let (caller, gateway) = (call.caller()?, call.gateway());
     let token = token_of(&Method::POST, call.headers())?.filter(|_| gateway.auth.is_on());
     let Some(token) = token else { return Ok(no_content()) };
+    let cookie_bytes = COOKIE_NAME.len() + token.len();
+    if cookie_bytes > COOKIE_BYTES_MAX {
+        // A browser would drop it and say nothing.
+        let rule = format!(
+            "is too long for a cookie: {cookie_bytes} bytes with the name, {COOKIE_BYTES_MAX} at most"
+        );
+        return Err(Problem::invalid(vec![FieldError::new("Authorization", rule)]));
+    }
     // For as long as the token lasts and not too long.
     let left = caller.access().expires_at.map_or(COOKIE_SECONDS_MAX, |expires_at| {
         (expires_at.as_micros() - gateway.now().as_micros()) / 1_000_000

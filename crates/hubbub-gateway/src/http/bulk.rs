@@ -22,6 +22,7 @@ use crate::auth::session::Session;
 use crate::json;
 use crate::problem::{Problem, Sent, sent};
 use crate::rates::{Charged, REFUSED_MAX};
+use crate::server::Shutdown;
 use crate::submit::Ingest;
 use crate::unfinished::{Full, Share};
 use crate::unread::{self, Reader};
@@ -59,6 +60,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         out: Vec::new(),
         refused_by: None,
         refused: 0,
+        shutdown: call.peer.shutdown.clone(),
     };
     let mut body = call.request.into_body();
     let (body_timeout, mut ahead) = (stream.gateway.server.body_timeout, None);
@@ -118,6 +120,7 @@ struct Stream {
     refused_by: Option<Problem>,
     /// Lines refused for a rate, or for a token that has ended.
     refused: u32,
+    shutdown: Shutdown,
 }
 
 impl Stream {
@@ -158,6 +161,7 @@ impl Stream {
                     let Some(piece) = under_way.take() else { continue };
                     self.answer(piece, writer).await?;
                 }
+                () = self.shutdown.requested(), if may_read => self.stop(),
                 frame = next_frame(&mut ahead, &mut body, body_timeout), if may_read => match frame {
                     Some(Some(Ok(frame))) => {
                         self.rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
@@ -194,6 +198,18 @@ impl Stream {
             }
         }
         self.may_hold() && self.has_room() && !self.is_read
+    }
+
+    /// Reads nothing more, and refuses the whole lines that are not taken yet: the server shuts down. The one that goes on may be
+    /// a part of one, which gets no answer.
+    fn stop(&mut self) {
+        let whole = memchr::memrchr(b'\n', &self.rest).map_or(0, |end| end + 1);
+        self.rest.truncate(whole);
+        self.searched = 0;
+        self.is_read = true;
+        let detail = "the server is shutting down; send it again to another one, or later";
+        let problem = Problem::new(ErrorCode::ShuttingDown, detail);
+        self.refused_by.get_or_insert(problem);
     }
 
     /// Takes the line that goes on, if it is the last one: nothing follows, or it is too long already.

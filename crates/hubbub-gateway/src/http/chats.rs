@@ -36,7 +36,9 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     post("/login", |call| Box::pin(log_in(call))).needs(Permission::Open),
     post("/chats", |call| Box::pin(create(call))).needs(Permission::Open),
     post("/chats/{room}/messages", |call| Box::pin(send(call))).needs(Permission::Open),
-    get("/ws/connect/{user}", |call| Box::pin(ws::upgrade_chats(call))).needs(Permission::Open),
+    get("/ws/connect/{user}", |call| Box::pin(ws::upgrade_chats(call)))
+        .without_head()
+        .needs(Permission::Open),
 ];
 
 const COOKIE_NAME: &str = "user_id";

@@ -44,7 +44,8 @@ pub(super) struct Endpoint {
     pub(super) handler: Handler,
     pub(super) document: Operation,
     pub(super) permission: Permission,
-    has_head: bool,
+    /// Whether `HEAD` is answered as `GET`, without the body.
+    pub(super) has_head: bool,
     pub(super) has_prefix: bool,
     /// Where the parameter stands that takes the rest of the path, if there is one.
     rest_at: Option<usize>,
@@ -56,7 +57,9 @@ const fn endpoint(method: Method, template: Text, handler: Handler) -> Endpoint 
 }
 
 pub(super) const fn get(template: Text, handler: Handler) -> Endpoint {
-    endpoint(Method::GET, template, handler)
+    let mut endpoint = endpoint(Method::GET, template, handler);
+    endpoint.has_head = true;
+    endpoint
 }
 
 pub(super) const fn post(template: Text, handler: Handler) -> Endpoint {
@@ -78,8 +81,9 @@ impl Endpoint {
         self
     }
 
-    pub(super) const fn with_head(mut self) -> Self {
-        self.has_head = true;
+    /// For a `GET` that begins a stream or a socket.
+    pub(super) const fn without_head(mut self) -> Self {
+        self.has_head = false;
         self
     }
 
@@ -224,12 +228,21 @@ impl Call {
         charged
     }
 
-    /// Charges the request and the body it announces.
+    /// Charges the request and the body it announces, of which no more is taken than a body may have.
     pub(super) fn charge(&self) -> Result<(), Problem> {
-        // The lines of a streamed body are charged one by one.
-        let is_streamed = matches!(self.endpoint.document.body, Some(Media::Lines(_)));
-        let announced = if is_streamed { 0 } else { self.request.body().size_hint().lower() };
-        self.charge_with(Rates::charge, saturate(announced))
+        let limits = &self.gateway().limits;
+        let most = match self.endpoint.document.body {
+            // The lines of a streamed body are charged one by one.
+            Some(Media::Lines(_)) => 0,
+            _ if matches!(self.endpoint.method, Method::POST | Method::PUT) => {
+                limits.body_bytes.max(limits.value_bytes)
+            }
+            _ => 0,
+        };
+        self.charge_with(
+            Rates::charge,
+            saturate::<_, usize>(self.request.body().size_hint().lower()).min(most),
+        )
     }
 
     fn charge_with(&self, charge: Charge, bytes: usize) -> Result<(), Problem> {

@@ -64,7 +64,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use crate::auth::caller::Identity;
-use crate::auth::origin::{check_host, check_origin};
+use crate::auth::origin::{check_host, check_one_host, check_origin};
 use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::{Charged, UnderWay};
@@ -195,6 +195,7 @@ fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<RequestBody>) -> Result<Admi
 
 fn find_endpoint(gateway: &Gateway, request: &Request<RequestBody>) -> Result<&'static Endpoint, Problem> {
     let method = request.method();
+    check_one_host(request.version(), request.headers())?;
     if gateway.checks_hosts {
         check_host(request.headers(), request.uri(), &gateway.allowed_origins)?;
     }
@@ -255,11 +256,12 @@ fn begin(
         call.charge()?;
     }
     permission::authorize(&call)?;
+    request_body::check_is_plain(call.request.method(), call.headers())?;
     Ok((endpoint.handler)(call))
 }
 
 /// Counts a problem, and writes the answer that tells it.
-fn refuse(gateway: &Gateway, problem: &Problem) -> Response<Body> {
+pub(crate) fn refuse(gateway: &Gateway, problem: &Problem) -> Response<Body> {
     if !problem.is_counted {
         gateway.metrics.reject(problem.code, 1);
     }

@@ -6,6 +6,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
+use super::endpoints::is_optional;
 use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::spec::schemas::{id, limit, one_of, schema, time};
@@ -25,8 +26,11 @@ pub(super) struct Operation {
     /// Those of the query and the header; the template of the endpoint names those of the path.
     pub(super) parameters: &'static [&'static [Parameter]],
     pub(super) body: Option<Media>,
+    pub(super) needs_body: bool,
     /// Status, content and description.
     pub(super) answers: &'static [(u16, Media, Text)],
+    /// Headers of these answers.
+    pub(super) headers: &'static [Parameter],
     pub(super) errors: &'static [ErrorCode],
     /// Whether the errors of every operation that reads, or writes, come on top.
     uses_store: bool,
@@ -39,7 +43,9 @@ pub(super) const UNDOCUMENTED: Operation = Operation {
     about: "",
     parameters: &[],
     body: None,
+    needs_body: false,
     answers: &[],
+    headers: &[],
     errors: &[],
     uses_store: false,
 };
@@ -71,8 +77,11 @@ pub(super) enum Media {
 
 pub(super) const OCTETS: Media = Media::Other("application/octet-stream");
 
+/// What every operation can be answered with, but for those by which the server is watched.
+const ANSWERING: &[ErrorCode] = &[ErrorCode::TooManyRequests, ErrorCode::Overloaded, ErrorCode::Unavailable];
+
 /// What every operation that reads the store can be answered with.
-const READING: &[ErrorCode] = &[ErrorCode::TooManyRequests, ErrorCode::Unavailable, ErrorCode::Internal];
+const READING: &[ErrorCode] = &[ErrorCode::Unreadable, ErrorCode::Internal];
 
 /// What every operation that needs a token can be answered with.
 const REFUSALS: &[ErrorCode] = &[ErrorCode::Unauthorized, ErrorCode::Forbidden];
@@ -82,10 +91,8 @@ const WRITING: &[ErrorCode] = &[
     ErrorCode::Forbidden,
     ErrorCode::RequestTimeout,
     ErrorCode::TooLarge,
-    ErrorCode::TooManyRequests,
-    ErrorCode::Overloaded,
     ErrorCode::DiskFull,
-    ErrorCode::Unavailable,
+    ErrorCode::Unreadable,
     ErrorCode::ShuttingDown,
     ErrorCode::Unconfirmed,
     ErrorCode::Internal,
@@ -139,7 +146,19 @@ impl Endpoint {
     }
 
     pub(super) const fn takes(mut self, body: Media) -> Self {
+        self.document.needs_body = true;
+        self.may_take(body)
+    }
+
+    /// A body that may be left out.
+    pub(super) const fn may_take(mut self, body: Media) -> Self {
         self.document.body = Some(body);
+        self
+    }
+
+    /// Headers of all answers that refuse nothing.
+    pub(super) const fn with_headers(mut self, headers: &'static [Parameter]) -> Self {
+        self.document.headers = headers;
         self
     }
 
@@ -159,13 +178,22 @@ impl Endpoint {
         self
     }
 
-    pub(super) fn errors(&self) -> impl Iterator<Item = ErrorCode> {
+    pub(super) fn errors(&'static self) -> Vec<ErrorCode> {
         let common = if self.method == Method::GET { READING } else { WRITING };
-        let common = if self.document.uses_store { common } else { &[] };
-        let said = self.document.errors.iter().chain(common).copied();
-        let refusals = if self.permission == Permission::Open { &[][..] } else { REFUSALS };
-        let is_new = move |code: &ErrorCode| !self.document.errors.contains(code) && !common.contains(code);
-        said.chain(refusals.iter().copied().filter(is_new))
+        let groups: [(bool, &[ErrorCode]); 5] = [
+            (true, self.document.errors),
+            (self.document.uses_store, common),
+            (!self.is_for_monitoring(), ANSWERING),
+            (self.permission != Permission::Open, REFUSALS),
+            (is_optional(self), &[ErrorCode::NotSupported]),
+        ];
+        let mut codes = Vec::new();
+        for code in groups.into_iter().filter(|(has, _)| *has).flat_map(|(_, codes)| codes) {
+            if !codes.contains(code) {
+                codes.push(*code);
+            }
+        }
+        codes
     }
 }
 

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hubbub_core::ErrorCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::EXPECT;
-use hyper::{HeaderMap, Version};
+use hyper::header::{CONTENT_ENCODING, CONTENT_RANGE, EXPECT, HeaderValue};
+use hyper::{HeaderMap, Method, Version};
 
 use crate::problem::Problem;
 use crate::unfinished::{self, Share};
@@ -134,6 +134,22 @@ impl Drop for RequestBody {
     }
 }
 
+/// Refuses a body that is not what it would be taken for: a part of something, or coded.
+pub(super) fn check_is_plain(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let is_identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
+    let detail = if headers.contains_key(CONTENT_RANGE) {
+        "Content-Range: a body is taken as a whole, not in parts"
+    } else if !headers.get_all(CONTENT_ENCODING).iter().all(is_identity) {
+        "Content-Encoding: a body must not be coded (identity is fine)"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::new(ErrorCode::Malformed, detail))
+}
+
 /// The refusal of a body that is longer than it may be.
 pub(super) fn too_large(limit: usize) -> Problem {
     Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes"))
@@ -184,5 +200,31 @@ async fn discard(mut body: Incoming) {
         && let Ok(Some(Ok(frame))) = tokio::time::timeout(FRAME_TIMEOUT, body.frame()).await
     {
         bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_and_coded_bodies_are_refused() {
+        let check = |method: Method, lines: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            check_is_plain(&method, &headers).map_err(|problem| problem.code)
+        };
+        let identity = ("content-encoding", "Identity");
+        assert_eq!(check(Method::PUT, &[]), Ok(()));
+        assert_eq!(check(Method::POST, &[identity, identity]), Ok(()));
+        let (part, gzip) = (("content-range", "bytes 0-1/4"), ("content-encoding", "gzip"));
+        for lines in [&[part][..], &[gzip], &[identity, gzip], &[("content-encoding", "identity, br")]] {
+            assert_eq!(check(Method::PUT, lines), Err(ErrorCode::Malformed), "{lines:?}");
+            assert_eq!(check(Method::POST, lines), Err(ErrorCode::Malformed), "{lines:?}");
+            // It has no body.
+            assert_eq!(check(Method::GET, lines), Ok(()), "{lines:?}");
+        }
     }
 }

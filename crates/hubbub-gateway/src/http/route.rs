@@ -40,8 +40,8 @@ pub(super) fn find_in(endpoints: &'static [Endpoint], path: &str) -> Methods {
     endpoints.iter().filter(|endpoint| endpoint.covers(path)).collect()
 }
 
-/// Those that endpoints have, in the order of the header `Allow`. `HEAD` goes without saying.
-const METHODS: [Method; 4] = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
+/// Those that paths take, in the order of the header `Allow`.
+const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE];
 
 /// The methods of a path: a bit for each of [`METHODS`], so that every problem can carry them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) struct AllowedMethods(u8);
 
 impl AllowedMethods {
     pub(super) fn of(endpoints: &[&Endpoint]) -> Self {
-        let is_there = |method: &Method| endpoints.iter().any(|endpoint| endpoint.method == *method);
+        let is_there = |method: &Method| endpoints.iter().any(|endpoint| endpoint.accepts(method));
         Self(METHODS.iter().rev().fold(0, |bits, method| bits << 1 | u8::from(is_there(method))))
     }
 
@@ -113,32 +113,32 @@ mod tests {
     #[test]
     fn paths_lead_to_their_endpoints() {
         for (path, template, methods) in [
-            ("/", "/", "GET"),
-            ("/web/app/main.js", "/web/{*file}", "GET"),
-            ("/v1/rooms", "/v1/rooms", "GET"),
-            ("/v1/rooms/lobby", "/v1/rooms/{room}", "GET, PUT, DELETE"),
+            ("/", "/", "GET, HEAD"),
+            ("/web/app/main.js", "/web/{*file}", "GET, HEAD"),
+            ("/v1/rooms", "/v1/rooms", "GET, HEAD"),
+            ("/v1/rooms/lobby", "/v1/rooms/{room}", "GET, HEAD, PUT, DELETE"),
             ("/v1/rooms/lobby/members/ada", "/v1/rooms/{room}/members/{user}", "PUT, DELETE"),
             ("/v1/queues/get/messages/7/ack", "/v1/queues/{queue}/messages/{id}/ack", "POST"),
             ("/v1/kv/watch", "/v1/kv/watch", "GET"),
-            ("/kv/a", "/kv/{*key}", "GET, PUT, DELETE"),
-            ("/kv/a/b//c/", "/kv/{*key}", "GET, PUT, DELETE"),
-            ("/kv/chat/x", "/kv/{*key}", "GET, PUT, DELETE"),
-            ("/v1/rooms/chat", "/v1/rooms/{room}", "GET, PUT, DELETE"),
-            ("/v1/queues/chat/messages", "/v1/queues/{queue}/messages", "GET, POST"),
-            ("/v1/rooms/health", "/v1/rooms/{room}", "GET, PUT, DELETE"),
+            ("/kv/a", "/kv/{*key}", "GET, HEAD, PUT, DELETE"),
+            ("/kv/a/b//c/", "/kv/{*key}", "GET, HEAD, PUT, DELETE"),
+            ("/kv/chat/x", "/kv/{*key}", "GET, HEAD, PUT, DELETE"),
+            ("/v1/rooms/chat", "/v1/rooms/{room}", "GET, HEAD, PUT, DELETE"),
+            ("/v1/queues/chat/messages", "/v1/queues/{queue}/messages", "GET, HEAD, POST"),
+            ("/v1/rooms/health", "/v1/rooms/{room}", "GET, HEAD, PUT, DELETE"),
             // What matchit refuses, and what is no id, is still said to be no id.
-            ("/kv/", "/kv/{*key}", "GET, PUT, DELETE"),
-            ("/v1/rooms/", "/v1/rooms/{room}", "GET, PUT, DELETE"),
-            ("/v1/rooms//messages", "/v1/rooms/{room}/messages", "GET, POST"),
+            ("/kv/", "/kv/{*key}", "GET, HEAD, PUT, DELETE"),
+            ("/v1/rooms/", "/v1/rooms/{room}", "GET, HEAD, PUT, DELETE"),
+            ("/v1/rooms//messages", "/v1/rooms/{room}/messages", "GET, HEAD, POST"),
             ("/chat/", "/chat/{room}", "GET"),
             // Under any prefix.
             ("/chat/lobby", "/chat/{room}", "GET"),
             ("/a/b/chat/lobby", "/chat/{room}", "GET"),
             ("/v1/chat/lobby", "/chat/{room}", "GET"),
-            ("/health", "/health", "GET"),
-            ("/a/health", "/health", "GET"),
-            ("/a/b/health/ready", "/health/ready", "GET"),
-            ("//health/live", "/health/live", "GET"),
+            ("/health", "/health", "GET, HEAD"),
+            ("/a/health", "/health", "GET, HEAD"),
+            ("/a/b/health/ready", "/health/ready", "GET, HEAD"),
+            ("//health/live", "/health/live", "GET, HEAD"),
         ] {
             assert_eq!(route(path), (template, methods.to_owned()), "{path}");
         }

@@ -43,7 +43,7 @@ use crate::connection::Connection;
 use crate::connection::patient::PatientStream;
 use crate::connection::socket::Socket;
 use crate::http::endpoint::Call;
-use crate::http::{Answer, Body, RequestBody};
+use crate::http::{Answer, Body, RequestBody, refuse};
 use crate::json::{write_flag, write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::Charged;
@@ -156,7 +156,14 @@ fn upgrade<D>(
 where
     D: Dialect + Send + 'static,
 {
-    let key = check_handshake(request.headers())?;
+    let key = match check_handshake(request.headers()) {
+        Ok(key) => key,
+        Err(problem) => {
+            let mut refused = refuse(&peer.gateway, &problem);
+            refused.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
+            return Ok(refused);
+        }
+    };
     let accept = handshake::accept_key(key);
     let protocol = chosen_protocol(request.headers()).and_then(|one| HeaderValue::from_str(one).ok());
     let upgrade = hyper::upgrade::on(&mut request);
@@ -211,22 +218,24 @@ fn response_bytes(response: &Response<Body>) -> u64 {
     (status + headers.sum::<usize>() + date + "\r\n".len()) as u64
 }
 
+/// The version of WebSocket that is spoken. Clients with another one are told (RFC 6455 §4.4).
+const VERSION: &str = "13";
+
 /// The client's key, if the request is a WebSocket handshake (RFC 6455 §4.2.1).
 fn check_handshake(headers: &HeaderMap) -> Result<&str, Problem> {
     let has_token = |name: HeaderName, token: &str| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
     };
-    let refuse = |detail: &'static str| Problem::new(ErrorCode::Malformed, detail);
+    let bad = |detail: &'static str| Problem::new(ErrorCode::Malformed, detail);
     if !has_token(UPGRADE, "websocket") || !has_token(CONNECTION, "upgrade") {
-        return Err(refuse(
+        return Err(bad(
             "this path speaks WebSocket: Connection: Upgrade and Upgrade: websocket are required",
         ));
     }
-    if !has_token(SEC_WEBSOCKET_VERSION, "13") {
-        return Err(refuse("Sec-WebSocket-Version must be 13"));
+    if !has_token(SEC_WEBSOCKET_VERSION, VERSION) {
+        return Err(bad("Sec-WebSocket-Version must be 13"));
     }
     let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
-    key.filter(|key| handshake::is_valid_key(key))
-        .ok_or(refuse("Sec-WebSocket-Key must be 16 bytes in base64"))
+    key.filter(|key| handshake::is_valid_key(key)).ok_or(bad("Sec-WebSocket-Key must be 16 bytes in base64"))
 }

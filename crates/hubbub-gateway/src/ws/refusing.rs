@@ -76,4 +76,18 @@ mod tests {
         refusing.on_pong(&2_u64.to_be_bytes());
         assert!(!refusing.contains("b"));
     }
+
+    #[test]
+    fn with_very_many_rooms_all_are_refused() {
+        let (mut refusing, mut out) = (RefusingRooms::default(), Vec::new());
+        for number in 0..ROOMS_MAX + 10 {
+            assert_eq!(refusing.contains("another"), number >= ROOMS_MAX, "{number}");
+            let room = RoomId::new(&number.to_string()).unwrap();
+            refusing.insert(&room);
+            refusing.write_ping(&room, &mut out);
+        }
+        assert_eq!(refusing.rooms.len(), ROOMS_MAX);
+        refusing.on_pong(&1_u64.to_be_bytes());
+        assert!(!refusing.contains("another") && refusing.contains("1"));
+    }
 }

@@ -2,8 +2,7 @@
 //!
 //! In a room with few subscribers each change is told at once. In a larger one the changes of [`COLLECTED`] are told together:
 //! otherwise a crowd that comes or goes at once would cost as many deliveries as its size multiplied by itself, all of them under
-//! the lock of the room. A user who left and came back meanwhile is no news, unless somebody asked
-//! who is present.
+//! the lock of the room. A user who left and came back meanwhile is no news, unless somebody asked who is present.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,6 +21,8 @@ use super::{Hub, Notice};
 pub(super) const AT_ONCE_MAX: usize = 100;
 /// How long changes in larger rooms are collected.
 const COLLECTED: Duration = Duration::from_millis(100);
+/// Changes of a room that are collected at most: told together they must not fill the outbox of somebody who reads.
+const COLLECTED_MAX: usize = 500;
 
 /// Changes in a room that its subscribers were not told of.
 #[derive(Default)]
@@ -107,7 +108,7 @@ impl Channel {
             relay.set_present(room, user, is_online);
         }
         match id {
-            Ok(room) if self.subscribers.len() > AT_ONCE_MAX => {
+            Ok(room) if self.subscribers.len() > AT_ONCE_MAX && self.untold.changes.len() < COLLECTED_MAX => {
                 if !std::mem::replace(&mut self.untold.is_listed, true) {
                     hub.rooms_to_tell.add(room);
                 }

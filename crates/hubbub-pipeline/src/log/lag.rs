@@ -19,6 +19,8 @@ struct Published {
     next: u64,
     /// With their parts of the log.
     by_batch: BTreeMap<u64, (u32, Timestamp)>,
+    /// Since when nothing comes of a part that has more.
+    waits_since: Option<Timestamp>,
 }
 
 /// A batch that is being stored, until this is dropped.
@@ -40,12 +42,22 @@ impl Storing {
     /// The part was taken away: how far it lags is told by others, even if a batch is still in flight here.
     #[cfg(feature = "kafka")]
     pub(super) fn forget(&self, part: u32) {
-        self.0.lock().by_batch.retain(|_, (of, _)| *of != part);
+        let mut all = self.0.lock();
+        all.by_batch.retain(|_, (of, _)| *of != part);
+        all.waits_since = None;
     }
 
-    /// How long ago the oldest of them was published; `None` when nothing is being stored.
+    /// Since when nothing comes of a part that has more; `None` = there is no such part.
+    #[cfg(feature = "kafka")]
+    pub(super) fn set_waiting(&self, since: Option<Timestamp>) {
+        self.0.lock().waits_since = since;
+    }
+
+    /// How long ago the oldest of them was published, or nothing came any more; `None` when nothing is being stored, or is to be.
     fn lag(&self, now: Timestamp) -> Option<Duration> {
-        let oldest = self.0.lock().by_batch.values().map(|(_, published)| *published).min()?;
+        let all = self.0.lock();
+        let published = all.by_batch.values().map(|(_, published)| *published);
+        let oldest = published.chain(all.waits_since).min()?;
         Some(Duration::from_micros(saturate(now.as_micros().saturating_sub(oldest.as_micros()).max(0))))
     }
 
@@ -88,8 +100,14 @@ mod tests {
         let lag = |now| storing.lag(Timestamp::from_micros(now)).map(|lag| lag.as_micros());
         let lost = storing.begin(3, Timestamp::from_micros(10));
         let _kept = storing.begin(4, Timestamp::from_micros(50));
+        storing.set_waiting(Some(Timestamp::from_micros(20)));
+        assert_eq!(lag(60), Some(50));
+        storing.set_waiting(Some(Timestamp::from_micros(40)));
         storing.forget(3);
         assert_eq!(lag(60), Some(10));
+        storing.set_waiting(Some(Timestamp::from_micros(45)));
+        assert_eq!(lag(60), Some(15));
+        storing.set_waiting(None);
         // It came back.
         let _again = storing.begin(3, Timestamp::from_micros(20));
         drop(lost);

@@ -22,10 +22,12 @@ const DELETES_MAX: i64 = 1_000;
 const ENTRIES_MAX: i64 = 1_000;
 
 statements! {
-    /// Leaves the first part where it stands, so that it is chosen next: the other one may be as large as ever.
+    /// Leaves the first part where it stands, so that it is chosen next: the other one may be as large as ever. Splits no more than
+    /// can be chosen then.
     SPLIT("splitting pending deletes") =
-        "with large as (select no, room, first_seq, last_seq, sender, partition from takeouts \
-             where not counted_out and last_seq - first_seq >= $1), \
+        "with large as (select t.no, t.room, t.first_seq, t.last_seq, t.sender, t.partition from takeouts t \
+             left join counted c on c.room = t.room and c.seq >= t.last_seq \
+             where not t.counted_out and t.last_seq - t.first_seq >= $1 order by c.room is null, t.no limit $2), \
          cut as (update takeouts t set last_seq = l.first_seq + $1 - 1 from large l where t.no = l.no) \
          insert into takeouts (room, first_seq, last_seq, sender, partition) \
          select room, first_seq + $1, last_seq, sender, partition from large";
@@ -216,7 +218,7 @@ pub(super) async fn uncount_step(db: &Db, size: &mut StepSize, waits_for_lock: b
         if !rollup::lock(tx, waits_for_lock).await? {
             return Ok(false);
         }
-        tx.execute(&SPLIT, &[&messages]).await?;
+        tx.execute(&SPLIT, &[&messages, &rows]).await?;
         let chosen = choose(tx, rows, messages).await?;
         if !chosen.is_empty() {
             uncount(tx, &chosen).await?;

@@ -27,6 +27,8 @@ const MESSAGES_MAX: i64 = 20_000;
 const BUCKETS: i32 = 64;
 /// Statements at the same time.
 const AT_ONCE: usize = 16;
+/// What rows of senders are, in the table of rooms.
+const SENDERS: i8 = 2;
 /// Attempts to read a room that somebody else is changing.
 const TRIES: usize = 5;
 const WHAT: &str = "removing expired messages";
@@ -277,7 +279,12 @@ async fn write(
     for (bucket, kept, first_at) in &gone.buckets {
         rows.add(&statements.set_bucket, (room, *bucket, *kept, *first_at, seq), 100);
     }
-    for (user, counts) in &counts.senders {
+    if gone.first.is_none() {
+        // All at once: reads of the room would have to pass a mark for each. It also covers those of earlier ones.
+        rows.add(&statements.remove_kind, (seq, room, SENDERS), 60);
+        state.senders = 0;
+    }
+    for (user, counts) in counts.senders.iter().filter(|_| gone.first.is_some()) {
         let Some(counts) = counts else {
             rows.add(&statements.remove_sender, (seq, room, user.as_str()), 80);
             state.senders -= 1;

@@ -23,6 +23,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         ])
         .refuses_only(&[Invalid, Forbidden, NotSupported, Overloaded, Unavailable, Internal]),
     get("/v1/backups/{backup}/files/{file}", |call| Box::pin(backups::file(call)))
+        .without_head()
         .needs(Permission::Scope(Scope::Backup))
         .named("readBackupFile", "Read a file of a backup")
         .about("Verify length and `crc32c` (Castagnoli) of what arrived.")

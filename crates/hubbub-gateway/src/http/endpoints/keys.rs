@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::endpoint::{Endpoint, delete, get, post, put};
 use super::super::operation::{LIMIT, Media::*, OCTETS, Parameter, header, query};
 use super::super::permission::Permission;
-use super::super::spec::schemas::{integer, schema, text};
+use super::super::spec::schemas::{integer, one_of, schema, text};
 use super::super::{consistency, kv};
 use crate::auth::Right;
 
@@ -22,6 +22,7 @@ const CONDITIONS: &[Parameter] = &[
         "`*`, or entity tags: done only if the key is not there, or with none of them (else 412).",
     ),
 ];
+const TAG: Parameter = header("ETag", text, "The value's revision in quotes.");
 const PREFIX: Parameter = query("prefix", text, "Only keys that begin so, written as keys are.");
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
@@ -42,9 +43,9 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         ])
         .takes(OCTETS)
         .gives(&[(201, Nothing, "The key is new."), (204, Nothing, "The key has another value.")])
+        .with_headers(&[TAG])
         .refuses(&[Invalid, Malformed, ConditionFailed]),
     get("/kv/{*key}", |call| Box::pin(kv::get(call)))
-        .with_head()
         .needs(Permission::Key(Right::Read))
         .named("getKey", "Read a value")
         .about(
@@ -63,6 +64,15 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
             ),
         ]])
         .gives(&[(200, OCTETS, "The value."), (304, Nothing, "The value the caller has.")])
+        .with_headers(&[
+            TAG,
+            header(
+                "Hubbub-TTL",
+                |_| json!({"type": "integer"}),
+                "Seconds until the value expires; missing if it does not.",
+            ),
+            header("Hubbub-Cache", |_| one_of(&["hit", "miss"]), "Whether the value was in memory."),
+        ])
         .refuses(&[Invalid, Malformed, UnknownKey, ConditionFailed]),
     get("/v1/kv", |call| Box::pin(kv::list(call)))
         .needs(Permission::Keys(Right::Read))
@@ -87,6 +97,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, Json("KeyBatchAnswer"), "")])
         .refuses(&[Malformed, Invalid]),
     get("/v1/kv/watch", |call| Box::pin(kv::watch(call)))
+        .without_head()
         .needs(Permission::Keys(Right::Read))
         .named("watchKeys", "Follow changes of keys (Server-Sent Events)")
         .about(

@@ -22,7 +22,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
              again, and older receipts of them are stale. After `maxDeliveries` they are dead letters. A message is \
              delivered once at least. `waitMs` as for `get`.",
         )
-        .takes(Json("TakeOnLease"))
+        .may_take(Json("TakeOnLease"))
         .gives(&[(200, Json("QueueMessages"), "")])
         .refuses(&[Malformed, Invalid, UnknownQueue, TooManyClients]),
     post("/v1/queues/{queue}/messages/{id}/extend", |call| Box::pin(queues::extend(call)))
@@ -67,7 +67,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
             "They go back to the queues they came from, oldest first, their deliveries counted from the beginning. Those \
              whose queue is gone stay. For the administrator.",
         )
-        .takes(Json("RedriveBody"))
+        .may_take(Json("RedriveBody"))
         .gives(&[(200, Json("Redriven"), "")])
         .refuses(&[Malformed, Invalid, UnknownQueue, UnknownMessage]),
     post("/v1/clients/{client}/read", |call| Box::pin(queues::take_of_client(call, TakeKind::Read)))

@@ -39,7 +39,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         )
         .takes(Lines("DraftWithRoom"))
         .gives(&[(200, Lines("LineAnswer"), "An answer for each line.")])
-        .refuses_only(&[Invalid, Forbidden]),
+        .refuses_only(&[Malformed, Invalid, Forbidden, RequestTimeout]),
     get("/v1/rooms/{room}/messages", |call| Box::pin(history::history(call)))
         .needs(Permission::Room(Right::Read))
         .named("readHistory", "Read a room's history")
@@ -72,6 +72,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, Json("Timeline"), "")])
         .refuses(&[Invalid, NotMember, UnknownMessage]),
     get("/v1/rooms/{room}/events", |call| Box::pin(events::events(call)))
+        .without_head()
         .needs(Permission::Room(Right::Read))
         .named("followRoom", "Follow a room (Server-Sent Events)")
         .about(

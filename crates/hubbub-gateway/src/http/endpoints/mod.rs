@@ -82,11 +82,11 @@ pub(super) static TAGS: &[Tag] = &[
 
 /// Pages and their files, which are not part of the API.
 static PAGES: &[Endpoint] = &[
-    get("/", |call| Box::pin(assets::chat_page(call))).with_head().needs(Permission::Open),
+    get("/", |call| Box::pin(assets::chat_page(call))).needs(Permission::Open),
     // The page is open, as the others are; what it shows is not.
-    get("/dashboard", |call| Box::pin(assets::dashboard_page(call))).with_head().needs(Permission::Open),
-    get("/docs", |call| Box::pin(assets::docs_page(call))).with_head().needs(Permission::Open),
-    get("/web/{*file}", |call| Box::pin(assets::file(call))).with_head().needs(Permission::Open),
+    get("/dashboard", |call| Box::pin(assets::dashboard_page(call))).needs(Permission::Open),
+    get("/docs", |call| Box::pin(assets::docs_page(call))).needs(Permission::Open),
+    get("/web/{*file}", |call| Box::pin(assets::file(call))).needs(Permission::Open),
 ];
 
 pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {

@@ -19,7 +19,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
              dead-letter queue is created too. Queues are never created by use. For the administrator. Without a body: \
              the queue only.",
         )
-        .takes(Json("QueueSettings"))
+        .may_take(Json("QueueSettings"))
         .gives(&[
             (201, Json("Queue"), "Created."),
             (200, Json("Queue"), "Changed, or as it was wanted already."),
@@ -72,7 +72,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .needs(Permission::Queue(Right::Read))
         .named("readQueue", "Peek without taking")
         .about("The same as `get`, but the messages stay.")
-        .takes(Json("Take"))
+        .may_take(Json("Take"))
         .gives(&[(200, Json("QueueMessages"), "")])
         .refuses(&[Malformed, Invalid, UnknownQueue]),
     post("/v1/queues/{queue}/get", |call| Box::pin(queues::take(call, TakeKind::Get)))
@@ -84,7 +84,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
              in the order of their requests. No messages is an empty list. A receiver who is not registered, and is not by \
              this, gets what waits for anybody.",
         )
-        .takes(Json("Take"))
+        .may_take(Json("Take"))
         .gives(&[(200, Json("QueueMessages"), "")])
         .refuses(&[Malformed, Invalid, UnknownQueue, TooManyClients]),
     get("/v1/queues", |call| Box::pin(queues::list(call)))

@@ -35,7 +35,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
              and becomes its first member; only members and administrators may change one. Without a body: the room \
              only.",
         )
-        .takes(Json("RoomSettings"))
+        .may_take(Json("RoomSettings"))
         .gives(&[(201, Json("Room"), "Created."), (200, Json("Room"), "Changed, or as it was wanted already.")])
         .refuses(&[Malformed, Invalid, NotMember, TooManyRooms]),
     delete("/v1/rooms/{room}", |call| Box::pin(rooms::delete(call)))

@@ -22,12 +22,14 @@ const SWITCHES: &[Parameter] = &[
 
 pub(super) static SOCKETS: &[Endpoint] = &[
     get("/v1/ws", |call| Box::pin(ws::upgrade_api(call)))
+        .without_head()
         .needs(Permission::Socket)
         .named("openSocket", "Many rooms over one socket")
         .about("JSON frames with a `type`: subscribe, send, typing; see the channel `api`.")
         .gives(&[(101, Nothing, "Speak WebSocket (RFC 6455).")])
         .refuses_only(&[Malformed, Invalid, Forbidden]),
     get("/chat/{room}", |call| Box::pin(ws::upgrade_chat(call)))
+        .without_head()
         .under_any_prefix()
         .needs(Permission::Caller)
         .named("openChat", "One room, for simple clients")
@@ -42,7 +44,6 @@ pub(super) static SOCKETS: &[Endpoint] = &[
 
 const fn readiness(template: &'static str, id: &'static str) -> Endpoint {
     get(template, |call| Box::pin(health::ready(call)))
-        .with_head()
         .under_any_prefix()
         .needs(Permission::Open)
         .named(id, "Whether writes are accepted")
@@ -61,7 +62,6 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     readiness("/health", "getHealth"),
     readiness("/health/ready", "getReadiness"),
     get("/health/live", |call| Box::pin(health::live(call)))
-        .with_head()
         .under_any_prefix()
         .needs(Permission::Open)
         .named("getLiveness", "Whether the process answers")
@@ -75,12 +75,10 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         )
         .gives(&[(200, Other("text/plain"), "Prometheus text format 0.0.4.")]),
     get("/openapi.json", |call| Box::pin(spec::openapi(call)))
-        .with_head()
         .needs(Permission::Open)
         .named("getOpenApi", "The HTTP API, as OpenAPI 3.1")
         .gives(&[(200, AnyObject, "")]),
     get("/asyncapi.json", |call| Box::pin(spec::asyncapi(call)))
-        .with_head()
         .needs(Permission::Open)
         .named("getAsyncApi", "The sockets, as AsyncAPI 3.0")
         .gives(&[(200, AnyObject, "")]),

@@ -10,6 +10,7 @@ use super::super::{connections, watching};
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     get("/v1/stats/live", |call| Box::pin(watching::watch(call)))
+        .without_head()
         .needs(Permission::Admin)
         .named("watchServer", "The server's figures as they go on")
         .about(
@@ -19,7 +20,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         )
         .gives(&[(
             200,
-            Events(&[("begun", "Begun"), ("sample", "Sample"), ("state", "ServerState"), ("error", "Problem")]),
+            Events(&[("begun", "Begun"), ("sample", "Sample"), ("state", "ServerState"), ("error", "LineProblem")]),
             "",
         )])
         .refuses_only(&[Invalid, Forbidden]),

@@ -29,11 +29,12 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     let preconditions = Preconditions::of(call.headers())?;
     let as_of = consistency::value_as_of(gateway, call.headers())?;
     let Found { value, is_hit } = gateway.keys.get_as_of(&key, as_of).await?;
-    let revision = value.as_ref().map(|value| value.revision);
+    // First: a condition does not count where the answer would be a refusal without it (RFC 9110, 13.2.1).
+    let value = value.ok_or_else(unknown_key)?;
+    let revision = Some(value.revision);
     if !preconditions.is_matched(revision) {
         return Err(Problem::refusal(Refusal::Condition { revision }).uncounted());
     }
-    let value = value.ok_or_else(unknown_key)?;
     let left = gateway.keys.time_left(&value);
     let mut response = if preconditions.is_known(revision) {
         empty(StatusCode::NOT_MODIFIED)
@@ -42,7 +43,8 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     };
     let headers = response.headers_mut();
     headers.insert(ETAG, revision_tag(value.revision));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // A proxy that compressed it would change the bytes that the entity tag stands for.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(CACHE, HeaderValue::from_static(if is_hit { "hit" } else { "miss" }));
     if let Some(left) = left {
         // Rounded up: a value that is still there has time left.

@@ -14,13 +14,14 @@ use super::schemas::{self, schema, with_limits};
 use crate::auth::credentials::COOKIE_NAME;
 use crate::http::endpoint::Endpoint;
 use crate::http::endpoints::{TAGS, Tag};
-use crate::http::operation::{Media, Parameter, caller_parameters, path_parameter};
+use crate::http::operation::{Media, Parameter, caller_parameters, header, path_parameter};
 use crate::http::permission::Permission;
 
 const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged message is on disk, is delivered once, in \
     order, and anybody who reconnects continues without a gap. Times are RFC 3339 in UTC, on input also decimal \
-    seconds since 1970. Lists page by `next`. Errors are RFC 9457 problems with a stable `code`; 429 and 503 carry \
-    `Retry-After`. The sockets are described in `/asyncapi.json`.";
+    seconds since 1970. Lists page by `next`. `HEAD` is answered as `GET`, without the body, but where that begins a \
+    stream. Errors are RFC 9457 problems with a stable `code`; 429 and 503 carry `Retry-After`. The sockets are described \
+    in `/asyncapi.json`.";
 
 pub(super) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
@@ -43,7 +44,7 @@ pub(super) fn document(limits: &Limits) -> Value {
     })
 }
 
-fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example]) -> Value {
+fn describe(tag: &Tag, endpoint: &'static Endpoint, limits: &Limits, examples: &[Example]) -> Value {
     let operation = &endpoint.document;
     let steps: Vec<(u64, &Example)> =
         (1..).zip(examples).filter(|(_, example)| example.operation == operation.id).collect();
@@ -58,7 +59,7 @@ fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example
         "operationId": operation.id,
         "tags": [tag.name],
         "summary": operation.summary,
-        "responses": answers(endpoint, &steps),
+        "responses": answers(endpoint, limits, &steps),
         "security": security(endpoint),
         "x-permission": endpoint.permission.about(),
         "x-step": steps.first().map(|(step, _)| step),
@@ -76,7 +77,7 @@ fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example
         });
         let mut body = describe_content(body, "", examples.collect());
         if let Some(body) = body.as_object_mut() {
-            body.insert("required".into(), true.into());
+            body.insert("required".into(), operation.needs_body.into());
         }
         members.insert("requestBody".into(), body);
     }
@@ -132,14 +133,15 @@ fn describe_parameter(parameter: &Parameter, limits: &Limits, steps: &[(u64, &Ex
 }
 
 /// Every status with its content; the errors grouped by theirs.
-fn answers(endpoint: &Endpoint, steps: &[(u64, &Example)]) -> Value {
+fn answers(endpoint: &'static Endpoint, limits: &Limits, steps: &[(u64, &Example)]) -> Value {
     let mut answers = Map::new();
     let examples_of = |status: u16, media: Media| -> Map<String, Value> {
         let mine = steps.iter().filter(|(_, example)| example.status == status);
         mine.map(|(step, e)| (e.name.clone(), example_object(*step, media, &e.answer))).collect()
     };
     for (status, media, about) in endpoint.document.answers {
-        let described = describe_content(*media, about, examples_of(*status, *media));
+        let mut described = describe_content(*media, about, examples_of(*status, *media));
+        add_headers(&mut described, endpoint.document.headers, limits);
         answers.insert(status.to_string(), described);
     }
     let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
@@ -153,16 +155,34 @@ fn answers(endpoint: &Endpoint, steps: &[(u64, &Example)]) -> Value {
         }
         let about: Vec<String> =
             codes.iter().map(|code| format!("`{}`: {}", code.as_str(), code.about())).collect();
-        let described = json!({
+        let mut described = json!({
             "description": about.join("\n\n"),
             "content": {"application/problem+json": {
                 "schema": schema("Problem"), "examples": examples_of(status, Media::Json("Problem")),
             }},
             "x-codes": codes.iter().map(|code| code.as_str()).collect::<Vec<_>>(),
         });
+        if matches!(status, 429 | 503) {
+            add_headers(&mut described, RETRY_AFTER, limits);
+        }
         answers.insert(status.to_string(), described);
     }
     answers.into()
+}
+
+/// Of every answer that says to try again.
+const RETRY_AFTER: &[Parameter] =
+    &[header("Retry-After", |_| json!({"type": "integer"}), "Seconds after which to try again.")];
+
+fn add_headers(answer: &mut Value, headers: &[Parameter], limits: &Limits) {
+    let one = |header: &Parameter| {
+        let described = json!({"description": header.about, "schema": (header.schema)(limits)});
+        (header.name.to_owned(), described)
+    };
+    let headers: Map<String, Value> = headers.iter().map(one).collect();
+    if let Some(members) = answer.as_object_mut().filter(|_| !headers.is_empty()) {
+        members.insert("headers".into(), headers.into());
+    }
 }
 
 fn describe_content(media: Media, about: &str, examples: Map<String, Value>) -> Value {

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
-use lapin::BasicProperties;
 use lapin::message::Delivery;
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::types::AMQPValue;
 use tokio::sync::watch;
 
 use super::Core;
 use super::consumer::published_at;
-use super::publication::{KEY_PREFIX, Publication};
-use super::publisher::Origin;
-use super::topology::DEAD_QUEUE;
+use super::letters::{self, Letters};
+use super::publication::KEY_PREFIX;
 use crate::batcher::Waiter;
 use crate::log::backoff::Backoff;
 use crate::log::body::{self, Envelope, Rejection, answer, rejection_of};
@@ -27,6 +25,8 @@ pub(super) struct Batch {
     ops: OpBatch,
     /// Bytes of the deliveries that are rejected.
     rejected_bytes: usize,
+    /// Whether those could not be published to the dead-letter queue.
+    is_unwritten: bool,
     /// Messages that a Hubbub server published, and when the newest of them was.
     pub(super) published: u64,
     pub(super) published_at: Option<Timestamp>,
@@ -44,10 +44,6 @@ impl Batch {
     pub(super) fn has_room(&self, messages_max: u16) -> bool {
         self.deliveries.len() < usize::from(messages_max)
             && self.ops.bytes() + self.rejected_bytes < BYTES_MAX
-    }
-
-    pub(super) fn last_tag(&self) -> Option<u64> {
-        self.deliveries.last().map(|(delivery, _)| delivery.delivery_tag)
     }
 
     /// Adds a delivery, valid or not.
@@ -77,8 +73,8 @@ impl Batch {
         self.deliveries.push((delivery, read.err()));
     }
 
-    /// Stores the batch, with retries until it succeeds, then publishes rejected messages to the dead-letter queue.
-    /// `None` when the server stops before that.
+    /// Stores the batch, with retries until it succeeds, then publishes rejected messages to the dead-letter queue, if the broker
+    /// takes them now. `None` when the server stops before that.
     pub(super) async fn commit(
         mut self,
         core: &Core,
@@ -93,10 +89,11 @@ impl Batch {
             tracing::warn!(messages = self.len(), %reason, "storing a batch from the broker failed; retrying");
             backoff.pause_unless(&stop).await?;
         }
-        backoff.reset();
-        while let Err(reason) = self.dead_letter(core).await {
-            tracing::warn!(%reason, "publishing to the dead-letter queue failed; retrying");
-            backoff.pause_unless(&stop).await?;
+        let rejected =
+            self.deliveries.iter().filter_map(|(delivery, rejection)| Some((delivery, rejection.as_ref()?)));
+        if let Err(reason) = letters::publish(core, rejected).await {
+            tracing::warn!(%reason, "publishing to the dead-letter queue failed; the messages are put aside");
+            self.is_unwritten = true;
         }
         core.measure_lag();
         Some(self)
@@ -120,30 +117,25 @@ impl Batch {
         Ok(())
     }
 
-    /// Publishes rejected messages to the dead-letter queue.
-    async fn dead_letter(&self, core: &Core) -> Result<(), String> {
-        let mut publication = Publication::default();
-        for (delivery, rejection) in &self.deliveries {
-            if let Some(rejection) = rejection {
-                let properties = letter_properties(delivery, rejection, core);
-                let write = |out: &mut Vec<u8>| out.extend_from_slice(&delivery.data);
-                publication.push(None, DEAD_QUEUE.into(), properties, write);
+    /// Takes out what is rejected and not in the dead-letter queue.
+    pub(super) fn take_unwritten(&mut self) -> Letters {
+        if !self.is_unwritten {
+            return Letters::default();
+        }
+        let (mut letters, mut others) = (Letters::default(), Vec::with_capacity(self.deliveries.len()));
+        for (delivery, rejection) in std::mem::take(&mut self.deliveries) {
+            match rejection {
+                Some(rejection) => letters.0.push((delivery, rejection)),
+                None => others.push((delivery, None)),
             }
         }
-        if publication.messages.is_empty() {
-            return Ok(());
-        }
-        let (waiter, count) = (Arc::new(Waiter::default()), publication.messages.len() as u64);
-        let submitted = core.publisher.submit(publication, &waiter, Origin::Server);
-        let ticket = submitted.map_err(|error| error.to_string())?;
-        waiter.wait(&ticket).await;
-        answer(&ticket)?;
-        core.metrics.log_dead.inc_by(count);
-        tracing::warn!(
-            messages = count,
-            "messages from the broker cannot be stored; they are in the queue {DEAD_QUEUE}"
-        );
-        Ok(())
+        self.deliveries = others;
+        letters
+    }
+
+    /// Of all deliveries, in order.
+    pub(super) fn tags(&self) -> impl Iterator<Item = u64> {
+        self.deliveries.iter().map(|(delivery, _)| delivery.delivery_tag)
     }
 }
 
@@ -157,49 +149,5 @@ fn warn_of_limit(delivery: &Delivery) {
         && *count >= DELIVERIES_MANY
     {
         tracing::warn!(count, "a message was delivered many times; give its queue the delivery limit -1");
-    }
-}
-
-/// Properties of a dead letter: those of the message that say what it is, and headers that say why it is dead. Whose message it was,
-/// and when it would have expired, are headers, too: a broker refuses what is published under another user's name and closes the
-/// channel, and it would remove the letter. Nor is it copied to where the message was.
-fn letter_properties(delivery: &Delivery, rejection: &Rejection, core: &Core) -> BasicProperties {
-    let from = &delivery.properties;
-    let mut headers = FieldTable::default();
-    for (name, value) in from.headers().iter().flat_map(|headers| headers.inner()) {
-        if !matches!(name.as_str(), "CC" | "BCC") {
-            headers.insert(name.clone(), value.clone());
-        }
-    }
-    let text = |property: &Option<ShortString>| property.as_ref().map(|text| text.as_str().to_owned());
-    for (name, value) in [
-        ("hubbub-code", Some(rejection.code.as_str().to_owned())),
-        ("hubbub-reason", Some(rejection.reason.clone())),
-        ("hubbub-exchange", Some(delivery.exchange.as_str().to_owned())),
-        ("hubbub-routing-key", Some(delivery.routing_key.as_str().to_owned())),
-        ("hubbub-rejected-at", Some(core.clock.now().to_string())),
-        ("hubbub-user-id", text(from.user_id())),
-        ("hubbub-expiration", text(from.expiration())),
-    ] {
-        if let Some(value) = value {
-            headers.insert(name.into(), AMQPValue::LongString(value.into()));
-        }
-    }
-    let mut letter = BasicProperties::default().with_headers(headers);
-    for (value, set) in [
-        (from.content_type(), BasicProperties::with_content_type as fn(_, _) -> _),
-        (from.content_encoding(), BasicProperties::with_content_encoding),
-        (from.correlation_id(), BasicProperties::with_correlation_id),
-        (from.message_id(), BasicProperties::with_message_id),
-        (from.kind(), BasicProperties::with_type),
-        (from.app_id(), BasicProperties::with_app_id),
-    ] {
-        if let Some(value) = value {
-            letter = set(letter, value.clone());
-        }
-    }
-    match from.timestamp() {
-        Some(timestamp) => letter.with_timestamp(*timestamp),
-        None => letter,
     }
 }

@@ -1,5 +1,6 @@
 //! Consumes the broker's queues and stores their messages. While one batch of a shard is stored, the next one fills. A
-//! batch is acknowledged only once the store has it. One batch of a shard at a time keeps the order of its rooms.
+//! batch is acknowledged only once the store has it. One batch of a shard at a time keeps the order of its rooms. Dead letters that
+//! the broker does not take now are put aside meanwhile ([`super::letters`]); the prefetch bounds them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use super::Core;
 use super::address::AmqpError;
 use super::batch::Batch;
+use super::letters::Letters;
 use super::publication::PUBLISHED_AT;
 use super::topology::inspect_queue;
 
@@ -56,7 +58,8 @@ pub(super) async fn run(
 ) -> Option<String> {
     let shards = (0..).zip(consumers).map(|(number, consumer)| async move {
         let (stop, filling) = (stop.clone(), Batch::default());
-        let mut shard = Shard { core, number, consumer, stop, filling, unacked: 0 };
+        let (unacked, aside, is_writing) = Default::default();
+        let mut shard = Shard { core, number, consumer, stop, filling, unacked, aside, is_writing };
         shard.run().await
     });
     let lost = tokio::select! {
@@ -92,26 +95,41 @@ struct Shard<'a> {
     stop: watch::Receiver<bool>,
     filling: Batch,
     unacked: i64,
+    /// Rejected messages that wait until they are published.
+    aside: Letters,
+    /// Whether others are being published, or were not when the server began to stop.
+    is_writing: bool,
 }
 
 impl<'a> Shard<'a> {
     async fn run(&mut self) -> lapin::Result<()> {
         let mut committing: Fuse<BoxFuture<'a, Option<Batch>>> = Fuse::terminated();
+        let mut writing: Fuse<BoxFuture<'a, Option<Letters>>> = Fuse::terminated();
         let mut is_stopping = *self.stop.borrow();
         loop {
             if committing.is_terminated() && !self.filling.is_empty() {
                 let batch = std::mem::take(&mut self.filling);
                 committing = batch.commit(self.core, self.number, self.stop.clone()).boxed().fuse();
             }
-            if is_stopping && committing.is_terminated() {
+            // Letters that are not published stay in the broker, and are rejected again.
+            if is_stopping && committing.is_terminated() && writing.is_terminated() {
                 return Ok(());
+            }
+            if writing.is_terminated() && !self.aside.0.is_empty() {
+                let letters = std::mem::take(&mut self.aside);
+                self.is_writing = true;
+                writing = letters.publish_all(self.core, self.stop.clone()).boxed().fuse();
             }
             tokio::select! {
                 biased;
                 committed = &mut committing => match committed {
-                    Some(batch) => self.acknowledge(&batch).await?,
+                    Some(batch) => self.acknowledge(batch).await?,
                     // The server stops and the store accepts nothing: the batch stays in the broker.
                     None => return Ok(()),
+                },
+                written = &mut writing => if let Some(letters) = written {
+                    self.is_writing = false;
+                    self.acknowledge_each(letters.0.iter().map(|(delivery, _)| delivery.delivery_tag)).await?;
                 },
                 _ = self.stop.changed(), if !is_stopping => is_stopping = true,
                 delivery = self.consumer.deliveries.next(), if !is_stopping && self.filling.has_room(self.core.options.prefetch) => {
@@ -136,17 +154,33 @@ impl<'a> Shard<'a> {
         self.filling.take(self.core, delivery);
     }
 
-    async fn acknowledge(&mut self, batch: &Batch) -> lapin::Result<()> {
-        let Some(tag) = batch.last_tag() else { return Ok(()) };
-        self.consumer.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
-        let count = saturate(batch.len());
-        self.unacked -= count;
-        self.core.metrics.log_unacked.dec_by(count);
+    async fn acknowledge(&mut self, mut batch: Batch) -> lapin::Result<()> {
+        self.aside.0.extend(batch.take_unwritten().0);
+        if self.is_writing || !self.aside.0.is_empty() {
+            // What is put aside is no later one than the last of the batch.
+            self.acknowledge_each(batch.tags()).await?;
+        } else if let Some(tag) = batch.tags().last() {
+            self.consumer.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
+            self.forget(saturate(batch.len()));
+        }
         if let Some(published_at) = batch.published_at {
             let took = self.core.clock.now().as_micros().saturating_sub(published_at.as_micros()).max(0);
             self.core.metrics.log_broker_time.record(took.unsigned_abs(), batch.published);
         }
         Ok(())
+    }
+
+    async fn acknowledge_each(&mut self, tags: impl Iterator<Item = u64>) -> lapin::Result<()> {
+        for tag in tags {
+            self.consumer.channel.basic_ack(tag, BasicAckOptions::default()).await?;
+            self.forget(1);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, count: i64) {
+        self.unacked -= count;
+        self.core.metrics.log_unacked.dec_by(count);
     }
 }
 

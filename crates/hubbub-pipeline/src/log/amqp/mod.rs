@@ -13,6 +13,7 @@ mod address;
 mod batch;
 mod connect;
 mod consumer;
+mod letters;
 mod publication;
 mod publisher;
 mod topology;

@@ -1,6 +1,8 @@
 //! Declares the broker's topology: the exchange, the queues and the bindings between them. Existing objects are used if
 //! they fit: an administrator with more permissions may have created them.
 
+use std::time::Duration;
+
 use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeBindOptions, ExchangeDeclareOptions,
     ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
@@ -17,6 +19,10 @@ const ALL_ROOMS: &str = "room.#";
 
 /// A key that no queue and no binding has.
 const NO_KEY: &str = "hubbub.none";
+
+/// How often a start looks whether readers that may just have ended are gone, and the pauses between.
+const READERS_LOOKS: usize = 25;
+const READERS_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) const DEAD_QUEUE: &str = "hubbub.dead";
 
@@ -184,11 +190,28 @@ impl Topology<'_> {
         unbound.await.map_err(self.explain(&format!("unbinding the queue {queue}")))
     }
 
-    /// Refuses to start while a queue of an earlier start with more shards holds messages. Empty ones are unbound.
+    /// Refuses to start while a queue of an earlier start with more shards holds messages, or a server reads it: it may have
+    /// messages in hand, which nobody counts. Others are unbound.
     async fn refuse_leftovers(&self) -> Result<(), AmqpError> {
         for shard in self.options.shards.. {
             let name = self.options.queue(shard);
-            let Some(queue) = self.find(&name).await? else { return Ok(()) };
+            let Some(mut queue) = self.find(&name).await? else { return Ok(()) };
+            for _ in 0..READERS_LOOKS {
+                if queue.consumer_count() == 0 {
+                    break;
+                }
+                tokio::time::sleep(READERS_INTERVAL).await;
+                let Some(found) = self.find(&name).await? else { return Ok(()) };
+                queue = found;
+            }
+            if queue.consumer_count() > 0 {
+                return Err(AmqpError(format!(
+                    "the queue {name} at {} of a start with more shards is still being read; stop the servers that do, and start \
+                     with amqp.shards = {} until it is empty",
+                    self.options.address,
+                    u32::from(shard) + 1
+                )));
+            }
             if queue.message_count() > 0 {
                 let (count, shards) = (queue.message_count(), u32::from(shard) + 1);
                 return Err(AmqpError(format!(

@@ -3,7 +3,9 @@
 //!
 //! Those go to the topic of dead letters with the reason: unreadable ones before the batch is stored, so that none is lost;
 //! those that the store refuses after it. A message of another program that is in another partition than its room's is
-//! written again, to the right one, unless nothing is stored from there any more.
+//! written again, to the right one, unless nothing is stored from there any more ([`aside`]).
+
+mod aside;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,13 +14,11 @@ use hubbub_core::clock::SeededRandom;
 use hubbub_core::{
     Change, ErrorCode, LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext, log_partition,
 };
-use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
 
 use super::attachment::{Obstacle, Progress};
 use super::buffer::Buffer;
-use super::gate::Origin;
-use super::producer::OwnRecord;
 use super::record::{self, CHANGE, NOTHING, Request, TRACEPARENT};
 use super::{Core, bus};
 use crate::batcher::{Ticket, Waiter};
@@ -31,8 +31,6 @@ const BYTES_MAX: usize = 1024 * 1024;
 
 /// Header of a record with the id of its message, if the body has none.
 const MESSAGE_ID: &str = "message-id";
-/// Header of a record that was written again: the partition and the offset of the first one.
-const FORWARDED: &str = "hubbub-forwarded";
 
 enum Fate {
     Message,
@@ -41,6 +39,8 @@ enum Fate {
     /// A message whose room belongs to this partition, with its JSON.
     Misplaced(u32, String, Vec<u8>),
     Rejected(Rejection),
+    /// It is written elsewhere.
+    SetAside,
 }
 
 struct Record {
@@ -59,6 +59,7 @@ pub(super) struct Batch {
     ops: OpBatch,
     /// Keys and values.
     bytes: Vec<u8>,
+    header_bytes: usize,
     appended_at: Timestamp,
     /// The id of a message without one; kept for its memory.
     made_id: String,
@@ -75,7 +76,19 @@ impl Batch {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.len() < RECORDS_MAX && self.bytes.len() < BYTES_MAX && !self.ops.is_exclusive()
+        let bytes = self.bytes.len().saturating_add(self.header_bytes);
+        self.len() < RECORDS_MAX && bytes < BYTES_MAX && !self.ops.is_exclusive()
+    }
+
+    /// Passes over everything before and at this offset that Kafka shows nobody: the ends of transactions, and those that were
+    /// aborted.
+    pub(super) fn pass_over(&mut self, partition: u32, offset: u64, now: Timestamp) {
+        if self.records.is_empty() {
+            self.appended_at = now;
+        }
+        let position = LogPosition { partition, offset, appended_at: self.appended_at };
+        self.ops.push_at(&Op::Change(NOTHING), position);
+        self.records.push(Record { offset, key: None, value: 0..0, headers: None, fate: Fate::SetAside });
     }
 
     /// Adds a record, valid or not. Returns false, and adds nothing, when it needs a batch of its own.
@@ -120,6 +133,7 @@ impl Batch {
         };
         let (key, value) = (key.map(&mut keep), keep(value));
         let headers = message.headers().map(|headers| headers.detach());
+        self.header_bytes += headers.as_ref().map_or(0, aside::header_bytes);
         self.records.push(Record { offset: position.offset, key, value, headers, fate });
         self.appended_at = position.appended_at;
         true
@@ -139,6 +153,7 @@ impl Batch {
         let _in_hand = core.storing.begin(partition, self.appended_at);
         let mut backoff = Backoff::new(core.random.clone());
         while let Err(reason) = self.set_aside(core, partition).await {
+            core.metrics.log_retried.inc();
             tracing::warn!(partition, %reason, "setting records of Kafka aside failed; retrying");
             pause(&mut backoff, buffer, stop).await?;
         }
@@ -175,12 +190,8 @@ impl Batch {
                 _ => Fate::Message,
             };
         }
-        backoff.reset();
         // Also when the partition was taken away: nobody else learns that the store refused them.
-        while let Err(reason) = self.set_aside(core, partition).await {
-            tracing::warn!(partition, %reason, "writing dead letters failed; retrying");
-            backoff.pause_unless(stop).await?;
-        }
+        self.bury(core, partition, stop).await;
         let took = core.clock.now().as_micros().saturating_sub(self.appended_at.as_micros()).max(0);
         core.metrics.log_broker_time.record(took.unsigned_abs(), self.records.len() as u64);
         core.measure_lag();
@@ -199,64 +210,6 @@ impl Batch {
             Some(Err(error)) => Err(attached.obstacle(error)),
             None => Err(Obstacle::Failed("there is no answer".to_owned())),
         }
-    }
-
-    /// Writes rejected records to the dead letters, and misplaced ones to their partition.
-    async fn set_aside(&self, core: &Core, partition: u32) -> Result<(), String> {
-        let mut records = Vec::new();
-        let (mut dead, mut forwarded) = (0, 0);
-        let dead_letter = |record: &Record, rejection: &Rejection, place: &str| OwnRecord {
-            topic: &core.topics.dead,
-            partition: 0,
-            key: record.key.clone().and_then(|key| self.bytes.get(key)),
-            value: self.bytes.get(record.value.clone()).unwrap_or_default(),
-            headers: Some(describe(core, record.headers.clone(), rejection, place)),
-        };
-        for record in &self.records {
-            let place = format!("{partition}/{}", record.offset);
-            match &record.fate {
-                Fate::Message | Fate::Change(_) => {}
-                Fate::Rejected(rejection) => {
-                    dead += 1;
-                    records.push(dead_letter(record, rejection, &place));
-                }
-                Fate::Misplaced(target, room, body) => {
-                    // Its own partition goes on, so it cannot wait for a restart.
-                    if let Some(reason) = core.faults.stop_of(*target) {
-                        dead += 1;
-                        let rejection = Rejection { code: ErrorCode::Unavailable, reason };
-                        records.push(dead_letter(record, &rejection, &place));
-                        continue;
-                    }
-                    if let Some(reason) = core.faults.refusal(std::iter::once(*target)) {
-                        return Err(reason);
-                    }
-                    forwarded += 1;
-                    let header = Header { key: FORWARDED, value: Some(place.as_str()) };
-                    let (topic, key) = (core.topics.messages.as_str(), Some(room.as_bytes()));
-                    let headers = Some(OwnedHeaders::new().insert(header));
-                    records.push(OwnRecord { topic, partition: *target, key, value: body, headers });
-                }
-            }
-        }
-        if records.is_empty() {
-            return Ok(());
-        }
-        let waiter = Arc::new(Waiter::default());
-        let submitted = core.producer.submit_own(records, &waiter, Origin::Server);
-        let ticket = submitted.map_err(|error| error.to_string())?;
-        waiter.wait(&ticket).await;
-        answer(&ticket)?;
-        core.metrics.log_dead.inc_by(dead);
-        core.metrics.log_forwarded.inc_by(forwarded);
-        if dead > 0 {
-            let topic = core.topics.dead.as_str();
-            tracing::warn!(
-                records = dead,
-                "records of Kafka cannot be stored; they are in the topic {topic}"
-            );
-        }
-        Ok(())
     }
 }
 
@@ -319,15 +272,13 @@ fn read_message(
     read.unwrap_or_else(Fate::Rejected)
 }
 
-fn describe(core: &Core, headers: Option<OwnedHeaders>, rejection: &Rejection, place: &str) -> OwnedHeaders {
-    let mut headers = headers.unwrap_or_default();
-    for (key, value) in [
-        ("hubbub-code", rejection.code.as_str()),
-        ("hubbub-reason", rejection.reason.as_str()),
-        ("hubbub-record", place),
-        ("hubbub-rejected-at", &core.clock.now().to_string()),
-    ] {
-        headers = headers.insert(Header { key, value: Some(value) });
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_fill_a_batch_too() {
+        let batch = |header_bytes| Batch { header_bytes, ..Batch::default() };
+        assert!(batch(BYTES_MAX - 1).has_room() && !batch(BYTES_MAX).has_room());
     }
-    headers
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hubbub_core::LogPosition;
+use hubbub_core::{LogPosition, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use rdkafka::message::BorrowedMessage;
 use tokio::sync::Notify;
@@ -18,7 +18,7 @@ const FULL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is to be done for a partition.
 pub(super) enum Work {
-    Batch(Batch),
+    Batch(Box<Batch>),
     /// The store may have gone back.
     Compare,
     /// It is not known from where to read the partition.
@@ -40,6 +40,15 @@ struct Buffered {
     is_over: bool,
 }
 
+/// A partition of which Kafka has more, and nothing comes.
+#[derive(Default)]
+struct Waiting {
+    /// What is stored, and since when no more is.
+    since: Option<(u64, Timestamp)>,
+    /// It was noticed anew, and nobody has looked yet what there is.
+    must_look: bool,
+}
+
 pub(super) struct Buffer {
     buffered: Mutex<Buffered>,
     filled: Notify,
@@ -48,6 +57,7 @@ pub(super) struct Buffer {
     /// The offset behind what is stored, as the library knows it.
     pub(super) reported: AtomicU64,
     pub(super) unstored: AtomicU64,
+    waiting: Mutex<Waiting>,
 }
 
 impl Buffer {
@@ -60,6 +70,7 @@ impl Buffer {
             progress,
             reported,
             unstored: AtomicU64::new(0),
+            waiting: Mutex::default(),
         }
     }
 
@@ -91,7 +102,7 @@ impl Buffer {
                 }
                 if let Some(batch) = buffered.batches.pop_front() {
                     self.drained.notify_one();
-                    return Some(Work::Batch(batch));
+                    return Some(Work::Batch(Box::new(batch)));
                 }
             }
             self.filled.notified().await;
@@ -129,6 +140,40 @@ impl Buffer {
             buffered.resume_at = Some(batches_max / 2);
         }
         waited.timed_out()
+    }
+
+    /// Passes over what comes before `next`, behind all that was taken.
+    pub(super) fn pass_over(&self, partition: u32, next: u64, now: Timestamp) {
+        let mut buffered = self.buffered.lock();
+        let is_unwanted = buffered.is_lost || buffered.seek_to.is_some() || buffered.is_over;
+        if is_unwanted || next <= buffered.next.max(self.progress.stored.load(Ordering::Acquire)) {
+            return;
+        }
+        buffered.next = next;
+        if buffered.batches.back().is_none_or(|batch| !batch.has_room()) {
+            buffered.batches.push_back(Batch::default());
+        }
+        if let Some(batch) = buffered.batches.back_mut() {
+            batch.pass_over(partition, next - 1, now);
+        }
+        self.unstored.fetch_add(1, Ordering::Relaxed);
+        self.filled.notify_one();
+    }
+
+    /// Notes whether Kafka has more than is stored, and returns since when nothing of it has come.
+    pub(super) fn wait(&self, has_more: bool, now: Timestamp) -> Option<Timestamp> {
+        let stored = self.progress.stored.load(Ordering::Acquire);
+        let waits = has_more && self.unstored.load(Ordering::Relaxed) == 0;
+        let mut waiting = self.waiting.lock();
+        let before = waiting.since.filter(|(of, _)| *of == stored);
+        waiting.since = waits.then(|| before.unwrap_or((stored, now)));
+        waiting.must_look = waits;
+        waiting.since.map(|(_, since)| since)
+    }
+
+    /// Whether what Kafka has more is to be looked at; once.
+    pub(super) fn must_look(&self) -> bool {
+        std::mem::take(&mut self.waiting.lock().must_look)
     }
 
     pub(super) fn resumes(&self) -> bool {
@@ -215,6 +260,37 @@ mod tests {
         buffer.end();
         assert!(buffer.is_over());
         assert!(buffer.next().await.is_none(), "the batch is gone");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_is_shown_is_passed_over_behind_the_rest() {
+        let (buffer, now) = (Buffer::new(Progress::new(20, 0)), Timestamp::from_micros(9));
+        let unstored = || buffer.unstored.load(Ordering::Relaxed);
+        buffer.pass_over(0, 20, now);
+        assert_eq!(unstored(), 0, "it is stored");
+        buffer.pass_over(0, 22, now);
+        buffer.pass_over(0, 22, now);
+        buffer.pass_over(0, 23, now);
+        assert_eq!(unstored(), 2);
+        let Some(Work::Batch(batch)) = buffer.next().await else { panic!() };
+        assert_eq!((batch.len(), batch.end()), (2, 23));
+        buffer.go_back(10);
+        buffer.pass_over(0, 30, now);
+        assert_eq!(unstored(), 0, "it is not read from there yet");
+    }
+
+    #[test]
+    fn a_partition_waits_while_nothing_comes() {
+        let buffer = Buffer::new(Progress::new(20, 0));
+        let at = Timestamp::from_micros;
+        assert_eq!((buffer.wait(false, at(1)), buffer.must_look()), (None, false));
+        assert_eq!((buffer.wait(true, at(2)), buffer.must_look()), (Some(at(2)), true));
+        assert_eq!((buffer.wait(true, at(3)), buffer.must_look()), (Some(at(2)), true));
+        assert!(!buffer.must_look(), "once");
+        buffer.progress.stored.store(21, Ordering::Release);
+        assert_eq!(buffer.wait(true, at(4)), Some(at(4)), "something came");
+        buffer.unstored.store(1, Ordering::Relaxed);
+        assert_eq!((buffer.wait(true, at(5)), buffer.must_look()), (None, false), "it is in hand");
     }
 
     #[test]

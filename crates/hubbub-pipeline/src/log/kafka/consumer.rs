@@ -8,9 +8,11 @@
 //! away is dropped with its buffer; its batch in flight goes on until it fails, and changes nothing if another node, or
 //! this one when it has the partition again, has stored it. A server whose store has failed for good leaves the group.
 
+mod events;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
@@ -50,6 +52,8 @@ pub(super) struct Context {
     pub(super) core: Arc<Core>,
     stop: watch::Receiver<bool>,
     assigned: Arc<Mutex<HashMap<u32, Assigned>>>,
+    /// Whether Kafka does not let it read.
+    is_refused: Arc<AtomicBool>,
 }
 
 /// What was found when the partitions were looked at.
@@ -72,23 +76,7 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        // Not there any more after the server left the group.
-        let topic = statistics.topics.get(&self.core.topics.messages);
-        let (mut depth, mut unstored) = (0_i64, 0);
-        for (partition, assigned) in &*self.assigned.lock() {
-            let end = topic.and_then(|topic| topic.partitions.get(&saturate(*partition)));
-            let end = end.filter(|_| !assigned.buffer.is_lost()).map_or(0, |partition| partition.hi_offset);
-            let stored: i64 = saturate(assigned.buffer.progress.stored.load(Ordering::Acquire));
-            depth += end.saturating_sub(stored).max(0);
-            unstored += saturate::<u64, i64>(assigned.buffer.unstored.load(Ordering::Relaxed));
-        }
-        // Together they are what is not stored.
-        self.core.metrics.log_depth.set(depth.saturating_sub(unstored).max(0));
-        self.core.metrics.log_unacked.set(unstored);
-        self.core.measure_lag();
-        if depth == 0 && unstored == 0 {
-            self.core.metrics.log_lag.set(0);
-        }
+        self.measure(&statistics);
     }
 }
 
@@ -114,7 +102,7 @@ impl ConsumerContext for Context {
 
 impl Context {
     pub(super) fn new(core: Arc<Core>, stop: watch::Receiver<bool>) -> Self {
-        Self { core, stop, assigned: Arc::default() }
+        Self { core, stop, assigned: Arc::default(), is_refused: Arc::default() }
     }
 
     fn assign(
@@ -124,6 +112,7 @@ impl Context {
     ) -> Result<(), LibraryError> {
         let core = &self.core;
         core.faults.clear(Cause::Joining);
+        self.is_let_in();
         // Blocks the poll thread, which has nothing to do before. A store that goes back after the answer is compared.
         let attachment = core.runtime.block_on(core.attachment.number());
         let next = core.runtime.block_on(core.next_offsets()).unwrap_or_default();
@@ -204,6 +193,7 @@ impl Context {
     /// Reports stored offsets, and lets partitions go on whose buffers have room.
     pub(super) fn tend(&self, consumer: &BaseConsumer<Self>) -> Tended {
         let (assigned, mut tended) = (self.assigned.lock(), Tended::default());
+        let mut waiting = Vec::new();
         for (partition, Assigned { buffer, task }) in &*assigned {
             report(consumer, &self.core.topics.messages, *partition, buffer);
             if self.core.faults.stop_of(*partition).is_some() && buffer.lose() {
@@ -224,33 +214,15 @@ impl Context {
                 }
             }
             tended.has_died |= task.is_finished() && !*self.stop.borrow();
+            if buffer.must_look() {
+                waiting.push(*partition);
+            }
+        }
+        drop(assigned);
+        if !waiting.is_empty() {
+            self.pass_over(consumer, &waiting);
         }
         tended
-    }
-
-    /// Notes an error of the consumer that an operator must know of.
-    pub(super) fn note(&self, consumer: &BaseConsumer<Self>, error: &LibraryError) {
-        match error.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::InvalidSessionTimeout) => {
-                let reason = format!(
-                    "Kafka refuses kafka.session_timeout = {} ms: raise it, or lower group.min.session.timeout.ms of the \
-                     brokers",
-                    self.core.options.session_timeout.as_millis()
-                );
-                self.core.faults.set(Cause::Joining, reason);
-            }
-            // Kafka does not have what the store needs next of some partition; the library does not say which.
-            Some(RDKafkaErrorCode::OffsetOutOfRange | RDKafkaErrorCode::AutoOffsetReset) => {
-                tracing::warn!(%error, "records that the store needs are not in Kafka; comparing the partitions");
-                for (partition, assigned) in &*self.assigned.lock() {
-                    self.core.must_compare(*partition);
-                    if assigned.buffer.lose() {
-                        let _ = consumer.pause(&self.partition(*partition));
-                    }
-                }
-            }
-            _ => {}
-        }
     }
 
     /// Gives back all partitions. At a shutdown, once their batches in flight are stored, or have failed; these go on otherwise,
@@ -308,6 +280,7 @@ impl Context {
         let batches_max = (BATCHES_MAX / assigned.len().max(1)).clamp(2, BUFFER_BATCHES_MAX);
         let Some(buffer) = assigned.get(&partition).map(|assigned| assigned.buffer.clone()) else { return };
         drop(assigned);
+        self.is_let_in();
         self.core.metrics.log_consumed.inc();
         let millis = message.timestamp().to_millis().unwrap_or(0);
         let appended_at = Timestamp::from_micros(millis.saturating_mul(1_000));

@@ -24,6 +24,8 @@ pub(super) enum Cause {
     MorePartitions,
     /// The group cannot be joined.
     Joining,
+    /// Kafka does not let the server read the topic, or be one of the group.
+    Reading,
     /// Records of the partition are gone that the store has not got.
     Removed(u32),
     /// The partition could not be taken over.
@@ -145,7 +147,13 @@ mod tests {
     fn a_server_is_down_only_if_no_partition_goes_on() {
         let faults = Faults::new(2, Arc::default());
         let told = || (faults.fault(), faults.alarm());
-        let of_some = [Cause::LostEnd(0), Cause::Removed(1), Cause::MorePartitions, Cause::TakingOver(1)];
+        let of_some = [
+            Cause::LostEnd(0),
+            Cause::Removed(1),
+            Cause::MorePartitions,
+            Cause::TakingOver(1),
+            Cause::Reading,
+        ];
         for cause in of_some {
             faults.set(cause, "some".to_owned());
             assert_eq!(told(), (None, Some("some".to_owned())), "{cause:?}");

@@ -223,6 +223,9 @@ impl Kafka {
 
     /// Refuses new messages, stores the batches in flight, leaves the group, and waits for Kafka's confirmations.
     pub(super) async fn close(&self) {
+        if *self.stop.borrow() {
+            return;
+        }
         self.core.producer.gate.begin_close();
         let waiting = async {
             while !self.core.changes.is_empty() {

@@ -194,6 +194,8 @@ impl Core {
             )));
         }
         let next = self.next_offsets().await.map_err(KafkaError)?;
+        // A first start may have been cut before it passed over what is gone.
+        let is_new = is_new || next.iter().all(|next| matches!(next, Ok(0)));
         for (partition, in_kafka) in (0_u32..).zip(self.offsets_in_kafka(0..*partitions).await?) {
             match next.get(partition as usize).cloned().unwrap_or(Ok(0)) {
                 Ok(next) => {

@@ -167,6 +167,9 @@ async fn a_bulk_request_ends() {
     let mut text = read_until(&mut stream, "\"duplicate\":false}").await;
     server.terminate();
     in_time("the end of the answer", stream.read_to_string(&mut text)).await.unwrap();
+    // The half line is refused, so that nobody takes the answer for that of all lines.
+    let (answered, refused) = text.split_once("\"duplicate\":false}\n").unwrap();
+    assert!(!answered.contains("shutting_down") && refused.contains("shutting_down"), "{text}");
     assert!(text.ends_with("}\n\r\n0\r\n\r\n") && text.matches("roomId").count() < 2, "{text}");
     assert_eq!(server.exit().await.code(), Some(0));
 }

@@ -184,7 +184,7 @@ metrics! {
     log_batch_size: Histogram::of_counts, "log_batch_messages",
         "Number of messages in a batch from the broker.";
     log_retried: Counter::default, "log_batches_retried",
-        "Attempts to store a batch from the broker that failed and were repeated.";
+        "Attempts to store a batch from the broker, or to write its dead letters, that failed and were repeated.";
     log_went_back: Counter::default, "log_rewinds",
         "Partitions of Kafka that were read again from an earlier record, because the store had gone back.";
     log_broker_time: Histogram::of_micros, "log_end_to_end_seconds",

@@ -319,10 +319,6 @@ impl RunArgs {
         cgroup::remove_leftovers();
         let given = self.server.as_ref().or(scenario.server.as_ref());
         let is_given = given.is_some();
-        if let Some(given) = given.filter(|given| *given != BARE && !self.quiet) {
-            let all = "the rooms, queues and keys of all measurements";
-            made::say(&format!("leaves in {given} {all}: removing them would slow down those that follow"));
-        }
         let has_own =
             |point: &Measurement| point.settings().next().is_some() || point.servers().ok() != Some(1);
         ensure!(
@@ -354,6 +350,10 @@ impl RunArgs {
                 self.scenario
             );
             self.backends.check(point).with_context(|| self.scenario.clone())?;
+        }
+        if let Some(given) = given.filter(|given| *given != BARE && !self.quiet) {
+            let all = "the rooms, queues and keys of all measurements";
+            made::say(&format!("leaves in {given} {all}: removing them would slow down those that follow"));
         }
         self.try_limits(scenario).await.with_context(|| self.scenario.clone())
     }

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome};
 use hubbub_pipeline::{Ticket, Waiter};
-use hyper::body::Frame;
+use hyper::body::{Body as _, Frame};
 
 use super::endpoint::Call;
 use super::request_body::too_slow;
@@ -161,7 +161,7 @@ impl Stream {
                     let Some(piece) = under_way.take() else { continue };
                     self.answer(piece, writer).await?;
                 }
-                () = self.shutdown.requested(), if may_read => self.stop(),
+                () = self.shutdown.requested(), if may_read && ahead.is_none() && !body.is_end_stream() => self.stop(),
                 frame = next_frame(&mut ahead, &mut body, body_timeout), if may_read => match frame {
                     Some(Some(Ok(frame))) => {
                         self.rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
@@ -200,16 +200,14 @@ impl Stream {
         self.may_hold() && self.has_room() && !self.is_read
     }
 
-    /// Reads nothing more, and refuses the whole lines that are not taken yet: the server shuts down. The one that goes on may be
-    /// a part of one, which gets no answer.
+    /// Reads nothing more, and refuses the line that would be taken next: the server shuts down. Those behind it get no answer.
     fn stop(&mut self) {
-        let whole = memchr::memrchr(b'\n', &self.rest).map_or(0, |end| end + 1);
-        self.rest.truncate(whole);
+        self.rest.clear();
         self.searched = 0;
         self.is_read = true;
-        let detail = "the server is shutting down; send it again to another one, or later";
-        let problem = Problem::new(ErrorCode::ShuttingDown, detail);
-        self.refused_by.get_or_insert(problem);
+        let detail =
+            "the server is shutting down; send this line and those behind it again to another one, or later";
+        self.push(Err(Problem::new(ErrorCode::ShuttingDown, detail)));
     }
 
     /// Takes the line that goes on, if it is the last one: nothing follows, or it is too long already.

@@ -228,7 +228,7 @@ impl Call {
         charged
     }
 
-    /// Charges the request and the body it announces, of which no more is taken than a body may have.
+    /// Charges the request and the body it announces, of which no more is used than a body may have.
     pub(super) fn charge(&self) -> Result<(), Problem> {
         let limits = &self.gateway().limits;
         let most = match self.endpoint.document.body {

@@ -78,7 +78,8 @@ pub(super) enum Media {
 pub(super) const OCTETS: Media = Media::Other("application/octet-stream");
 
 /// What every operation can be answered with, but for those by which the server is watched.
-const ANSWERING: &[ErrorCode] = &[ErrorCode::TooManyRequests, ErrorCode::Overloaded, ErrorCode::Unavailable];
+const ANSWERING: &[ErrorCode] =
+    &[ErrorCode::Malformed, ErrorCode::TooManyRequests, ErrorCode::Overloaded, ErrorCode::Unavailable];
 
 /// What every operation that reads the store can be answered with.
 const READING: &[ErrorCode] = &[ErrorCode::Unreadable, ErrorCode::Internal];

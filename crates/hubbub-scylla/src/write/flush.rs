@@ -209,7 +209,7 @@ async fn commit(context: &Context, part: i32, work: &Work<'_>) -> Result<()> {
     let mut rows = Writes::default();
     rows.add(&statements.set_room, (at, state, room), 300);
     if work.is_cleared {
-        // Only such a batch has deletions of whole kinds: they would win over rows with the same timestamp.
+        // No batch that writes rows of a kind has a deletion of it: that would win over rows with the same timestamp.
         CLEARED_KINDS.iter().for_each(|kind| rows.add(&statements.remove_kind, (at, room, *kind), 0));
         return context.commit("writing a room", part, rows).await;
     }

@@ -111,14 +111,14 @@ impl<'a> Shard<'a> {
                 let batch = std::mem::take(&mut self.filling);
                 committing = batch.commit(self.core, self.number, self.stop.clone()).boxed().fuse();
             }
-            // Letters that are not published stay in the broker, and are rejected again.
+            // Letters that are not published stay in the broker, and come again.
             if is_stopping && committing.is_terminated() && writing.is_terminated() {
                 return Ok(());
             }
             if writing.is_terminated() && !self.aside.0.is_empty() {
                 let letters = std::mem::take(&mut self.aside);
                 self.is_writing = true;
-                writing = letters.publish_all(self.core, self.stop.clone()).boxed().fuse();
+                writing = letters.publish_all(self.core, self.number, self.stop.clone()).boxed().fuse();
             }
             tokio::select! {
                 biased;

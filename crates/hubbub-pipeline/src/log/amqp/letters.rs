@@ -11,6 +11,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use tokio::sync::watch;
 
 use super::Core;
+use super::consumer::published_at;
 use super::publication::Publication;
 use super::publisher::Origin;
 use super::topology::DEAD_QUEUE;
@@ -24,7 +25,15 @@ pub(super) struct Letters(pub(super) Vec<(Delivery, Rejection)>);
 
 impl Letters {
     /// Publishes them, with retries until the broker has them. `None` when the server stops before.
-    pub(super) async fn publish_all(self, core: &Core, stop: watch::Receiver<bool>) -> Option<Self> {
+    pub(super) async fn publish_all(
+        self,
+        core: &Core,
+        shard: u32,
+        stop: watch::Receiver<bool>,
+    ) -> Option<Self> {
+        // They wait, and perhaps others behind them.
+        let oldest = self.0.iter().filter_map(|(delivery, _)| published_at(delivery)).min();
+        let _in_hand = oldest.map(|published_at| core.storing.begin(shard, published_at));
         let mut backoff = Backoff::new(core.random.clone());
         loop {
             // The first attempt has failed already.

@@ -1,7 +1,7 @@
 //! Where records go that cannot be stored: to the topic of dead letters with the reason, or, messages of another partition, to
 //! that one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,18 +42,24 @@ impl Batch {
     pub(super) async fn set_aside(&mut self, core: &Core, partition: u32) -> Result<(), String> {
         let mut places: BTreeMap<Place, (Vec<usize>, Vec<OwnRecord<'_>>)> = BTreeMap::new();
         let mut failure = None;
+        // One that is refused may be ready a moment later: what follows in it must not come before.
+        let mut refused = BTreeSet::new();
         for (index, record) in self.records.iter().enumerate() {
             let at = format!("{partition}/{}", record.offset);
             let (place, own) = match &record.fate {
                 Fate::Message | Fate::Change(_) | Fate::SetAside => continue,
                 Fate::Rejected(rejection) => (Place::Dead, self.letter(core, record, rejection, &at)),
                 Fate::Misplaced(target, room, body) => {
+                    if refused.contains(target) {
+                        continue;
+                    }
                     // Its own partition goes on, so it cannot wait for a restart.
                     if let Some(reason) = core.faults.stop_of(*target) {
                         let rejection = Rejection { code: ErrorCode::Unavailable, reason };
                         (Place::Dead, self.letter(core, record, &rejection, &at))
                     } else if let Some(reason) = core.faults.refusal(std::iter::once(*target)) {
                         failure = Some(reason);
+                        refused.insert(*target);
                         continue;
                     } else {
                         let header = Header { key: FORWARDED, value: Some(at.as_str()) };

@@ -62,7 +62,9 @@ async fn rooms_are_removed_but_for_those_that_were_there() {
     assert_eq!(quiet.stderr, "");
     bench(&server, &["http", "--closed", "-d", "200ms", "-c", "2", "--rooms", "3", "--room-prefix", "own-"])
         .await;
-    bench(&server, &["query", "-d", "200ms", "--rate", "45"]).await;
+    // On a busy machine it may miss its targets.
+    let ran = server.run(&["bench", "query", "-d", "200ms", "--rate", "45"], "").await;
+    assert!(ran.stderr.contains("removed"), "{ran:?}");
     assert_eq!(rooms(&server).await, [&["bench-1"][..], &others].concat());
 }
 

@@ -1,11 +1,11 @@
 //! Which rooms and keys a server has, and how they are removed, by its public protocol.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use hubbub_core::text::counted;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -95,15 +95,7 @@ async fn remove_rooms(
 
 /// A text as a parameter of a query has it.
 fn escaped(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 fn keys_path(prefix: &str, after: &str, limit: usize) -> String {

@@ -56,7 +56,6 @@ impl Channel {
 
     /// Makes a change to who is present, of which the subscribers are to be told ([`Channel::tell_presence`]) if it makes a
     /// difference; returns whether it does. `cause` is the subscriber here that caused it, if it is one.
-    #[must_use]
     pub(super) fn change_presence(
         &mut self,
         user: &UserId,
@@ -92,7 +91,7 @@ impl Channel {
     ) {
         let Some(user) = user else { return };
         let mut count = 0;
-        let _ = self.change_presence(user, Some(outbox), |channel| {
+        self.change_presence(user, Some(outbox), |channel| {
             let before = channel.present.get(user).copied().unwrap_or(0);
             count = if is_online { before + 1 } else { before.saturating_sub(1) };
             match count {

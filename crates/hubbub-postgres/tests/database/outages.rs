@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{Database, connect, eventually, wait_for_waiters};
+use crate::support::{Database, connect, eventually, relay_to, wait_for_waiters};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::StoreHealth;
 use hubbub_core::{Store, Timestamp};
 use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 const DAY: i64 = 86_400_000_000;
@@ -26,12 +26,8 @@ struct Way {
 
 impl Way {
     async fn to(database: &Database) -> Self {
-        let (before, rest) = database.url.split_once('@').unwrap();
-        let (address, name) = rest.split_once('/').unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("{before}@{}/{name}", listener.local_addr().unwrap());
+        let (listener, url, address) = relay_to(&database.url).await;
         let (is_cut, cut) = watch::channel(false);
-        let address = address.to_owned();
         tokio::spawn(async move {
             while let Ok((mut here, _)) = listener.accept().await {
                 let (address, mut cut) = (address.clone(), cut.clone());

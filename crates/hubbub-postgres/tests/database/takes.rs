@@ -9,10 +9,10 @@ use hubbub_core::queue::{QueueSend, Settle, Take, TakeFilter, TakeMode};
 use hubbub_core::{Clock, QueueOp, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
-use crate::support::Database;
 use crate::support::queues::{START, Servers, apply, done, make, servers, settle, take, taken, texts};
+use crate::support::{Database, relay_to};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -47,11 +47,7 @@ impl Counted {
 
 /// The URL of the same database through a relay that counts what it answers.
 async fn counting(url: &str, answered: Arc<AtomicU64>) -> String {
-    let (user, rest) = url.split_once('@').unwrap();
-    let (address, name) = rest.split_once('/').unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("{user}@{}/{name}", listener.local_addr().unwrap());
-    let address = address.to_owned();
+    let (listener, url, address) = relay_to(url).await;
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let Ok(database) = TcpStream::connect(&address).await else { continue };

@@ -3,26 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::Database;
 use crate::support::queues::{START, info, make, send, take};
+use crate::support::{Database, relay_to};
 use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// Who takes. Nothing else that is committed meanwhile has this name in it.
 const RECEIVER: &str = "bob";
 
 /// A way to the database on which the answer to the commit of a take can be lost, with its connection.
 async fn lossy_way(database: &Database, loses: Arc<AtomicBool>) -> String {
-    let (before, rest) = database.url.split_once('@').unwrap();
-    let (address, name) = rest.split_once('/').unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("{before}@{}/{name}", listener.local_addr().unwrap());
-    let address = address.to_owned();
+    let (listener, url, address) = relay_to(&database.url).await;
     tokio::spawn(async move {
         while let Ok((here, _)) = listener.accept().await {
             let there = TcpStream::connect(&address).await.unwrap();

@@ -8,6 +8,7 @@ pub mod queues;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio_postgres::{Client, NoTls};
 
 /// The server; `HUBBUB_TEST_POSTGRES` names another one.
@@ -94,6 +95,16 @@ pub async fn wait_for_waiters(client: &Client, (high, low): (i64, i64), wanted: 
                 and database = (select oid from pg_database where datname = current_database())";
     let waiters = async || client.query_one(text, &[&high, &low]).await.unwrap().get::<_, i64>(0);
     eventually("sessions wait for the lock", async || waiters().await >= wanted).await;
+}
+
+/// The beginning of a relay to a database: where it listens, the URL of the database through it, and the address behind it.
+#[allow(dead_code)]
+pub async fn relay_to(url: &str) -> (TcpListener, String, String) {
+    let (before, rest) = url.split_once('@').unwrap();
+    let (address, name) = rest.split_once('/').unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let through = format!("{before}@{}/{name}", listener.local_addr().unwrap());
+    (listener, through, address.to_owned())
 }
 
 /// Waits until `is_so`, or fails.

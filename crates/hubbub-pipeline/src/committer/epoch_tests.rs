@@ -1,15 +1,16 @@
 //! A shared store begins another history, which may lack what was just committed, while a batch is on its way.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use hubbub_core::clock::ManualClock;
-use hubbub_core::kv::{KeyPage, KvChangesRead, KvEntry};
+use hubbub_core::kv::{Condition, KeyPage, KvChangesRead, KvEntry};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::stats::*;
 use hubbub_core::store::*;
 use hubbub_core::{
-    Change, ClientId, MessageId, Op, OpBatch, QueueId, Receipt, RoomChange, RoomId, Timestamp, UserId,
+    Change, ClientId, KvOp, MessageId, Op, OpBatch, QueueId, Receipt, RoomChange, RoomId, Timestamp, UserId,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -35,10 +36,13 @@ struct Shared {
     answers: Semaphore,
     /// How often it was asked to store something while it is away; `None` where it is not.
     asked_away: Option<AtomicUsize>,
+    /// Looked at whenever a batch is applied.
+    on_apply: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Store for Shared {
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        self.on_apply.get().inspect(|on_apply| on_apply());
         if let Some(asked) = &self.asked_away {
             asked.fetch_add(1, Ordering::SeqCst);
             return Err(ApplyError::Unavailable { reason: "away".to_owned() });
@@ -176,6 +180,7 @@ impl Server {
             next_seq: Mutex::new(0),
             answers,
             asked_away,
+            on_apply: OnceLock::new(),
         };
         let (store, clock) = (Arc::new(store), Arc::new(ManualClock::default()));
         let (metrics, encoder) =
@@ -419,4 +424,24 @@ async fn a_server_that_stops_asks_a_store_that_is_away_once() {
     assert_eq!(asked, Some(1));
     let is_refused = |ticket: &Ticket| matches!(ticket.outcomes(), Some(Err(ApplyError::Unavailable { .. })));
     assert!(tickets.iter().all(is_refused));
+}
+
+/// Others may read a key in the store before this server knows what became of its change.
+#[tokio::test]
+async fn keys_are_said_to_change_before_the_store_has_the_change() {
+    let mut server = Server::new(false);
+    let limits = CacheLimits { bytes: 1 << 20, entries: 100, value_bytes: 1 << 10 };
+    let (store, clock, metrics) = (server.store.clone(), server.clock.clone(), server.metrics.clone());
+    server.keys = Arc::new(Keys::shared(store, Arc::new(|| "0".into()), clock, metrics, limits));
+    let (keys, changes) = (server.keys.clone(), Arc::new(AtomicBool::new(false)));
+    let seen = changes.clone();
+    let look = move || seen.store(keys.is_changing(b"k"), Ordering::SeqCst);
+    assert!(server.store.on_apply.set(Box::new(look)).is_ok());
+    let mut ops = OpBatch::default();
+    ops.push(&Op::Kv(KvOp::Put { key: b"k", value: b"v", ttl_ms: None, condition: Condition::Always }));
+    server.batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
+    let committed = server.commit().await;
+    assert!(changes.load(Ordering::SeqCst));
+    server.dispatch(committed).await;
+    assert!(!server.keys.is_changing(b"k"));
 }

@@ -336,6 +336,11 @@ impl Keys {
         self.validator.iter().for_each(|validator| validator.changing().begin(ops));
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_changing(&self, key: &[u8]) -> bool {
+        self.validator.as_ref().is_some_and(|validator| validator.changing().has(key))
+    }
+
     /// Called after [`Self::apply_committed`] or [`Self::invalidate`], for every batch.
     pub(crate) fn end_changes(&self, ops: &OpBatch) {
         self.validator.iter().for_each(|validator| validator.changing().end(ops));

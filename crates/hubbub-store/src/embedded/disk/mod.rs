@@ -9,10 +9,11 @@
 pub(crate) mod checked_dirs;
 pub(crate) mod data_dir;
 pub(crate) mod format_file;
+pub(crate) mod place;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +62,10 @@ pub trait DiskFile: Send + Sync + 'static {
     fn sync_data(&self) -> io::Result<()>;
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
+    /// What tells the file from a copy of it; `None` where nothing does.
+    fn identity(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
 }
 
 /// Reads a small file, up to `bytes_max` of it; `None` when there is none.
@@ -182,6 +187,11 @@ impl DiskFile for OpenFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn identity(&self) -> io::Result<Option<String>> {
+        let metadata = self.file.metadata()?;
+        Ok(metadata.created().ok().and_then(|born| place::identity(metadata.ino(), born)))
     }
 }
 

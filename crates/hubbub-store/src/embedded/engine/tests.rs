@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::kv::Condition;
 use hubbub_core::store::{ApplyError, Cursor, HistoryQuery, ReadError, StoreHealth};
-use hubbub_core::{MessageType, Op, OpBatch, Outcome, Refusal, Send, Timestamp};
+use hubbub_core::{KvOp, KvOutcome, MessageType, Op, OpBatch, Outcome, Refusal, Send, Timestamp};
 
 use crate::embedded::disk::FileDisk;
 use crate::embedded::sim::SimDisk;
@@ -49,6 +50,53 @@ fn query(cursor: Cursor) -> HistoryQuery {
 fn ids(engine: &Engine, room: &str, cursor: Cursor) -> Vec<String> {
     let page = engine.history(room, &query(cursor)).unwrap();
     page.messages.iter().map(|message| message.sent.id.to_owned()).collect()
+}
+
+/// Clients may have been further than the copy.
+#[test]
+fn a_copied_directory_begins_an_epoch_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+    std::fs::create_dir(&here).unwrap();
+    let put = |engine: &Engine| {
+        let mut batch = OpBatch::default();
+        let put = KvOp::Put { key: b"k", value: b"v", ttl_ms: None, condition: Condition::Always };
+        batch.push(&Op::Kv(put));
+        match engine.apply(&batch).unwrap()[0] {
+            Outcome::Kv(KvOutcome::Put { revision, .. }) => revision,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let (epoch, revision) = {
+        let engine = open(&here, options());
+        engine.apply(&batch("a", 0..10)).unwrap();
+        (engine.epoch(), put(&engine))
+    };
+    if std::fs::metadata(&here).unwrap().created().is_err() {
+        return;
+    }
+    let copied = std::process::Command::new("cp").arg("-a").args([&here, &there]).status().unwrap();
+    assert!(copied.success());
+    assert_eq!(open(&here, options()).epoch(), epoch);
+    let of_copy = {
+        let engine = Engine::open(
+            options(),
+            Arc::new(FileDisk::new(&there)),
+            Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_100_000_000))),
+            &SeededRandom::new(6),
+        );
+        let engine = engine.unwrap();
+        assert_eq!(ids(&engine, "a", Cursor::After(0)).len(), 10);
+        assert!(
+            put(&engine) > revision + 1_000,
+            "revisions that the original gives now are not given by the copy"
+        );
+        engine.epoch()
+    };
+    assert_ne!(of_copy, epoch);
+    let again = open(&there, options());
+    assert_eq!((again.epoch(), ids(&again, "a", Cursor::After(0)).len()), (of_copy, 10));
+    assert!(put(&again) > revision + 1_000);
 }
 
 #[test]

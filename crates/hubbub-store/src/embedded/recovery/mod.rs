@@ -27,6 +27,7 @@ use crate::embedded::dedup::Dedup;
 use crate::embedded::disk::Disk;
 use crate::embedded::disk::checked_dirs::CheckedDirs;
 use crate::embedded::disk::format_file;
+use crate::embedded::disk::place::{self, Place};
 use crate::embedded::engine::wakeup::WakeupSignal;
 use crate::embedded::error::{DoingOn, OpenError};
 use crate::embedded::file::kind::remove_unnamed;
@@ -86,6 +87,7 @@ fn recover(
     let dirs = Arc::new(CheckedDirs::new(disk));
     let disk: Arc<dyn Disk> = Arc::clone(&dirs) as _;
     let mut manifest = load_and_renew(&dirs, &*disk, random)?;
+    let place = place::check(&*disk)?;
     let (end, recorded) = EndFile::open(&*disk, manifest.block_seed)?;
     let cache = BlockCache::new(options.block_cache_bytes);
     let hasher = IdHasher::new(manifest.id_key);
@@ -127,7 +129,16 @@ fn recover(
         manifest.next_segment += 1;
     }
     manifest.rooms = rooms.encode();
-    renew_epoch(&mut manifest, &options, may_be_lost, &*disk, (&*clock, random))?;
+    if place == Place::Copied {
+        tracing::warn!(
+            "the data directory was copied: a new epoch begins, so that clients that were further read anew"
+        );
+        manifest.keys.revision = first_revision(keys.revision(), clock.now());
+        keys.jump_to(manifest.keys.revision);
+    }
+    let begins_epoch = may_be_lost || place == Place::Copied;
+    renew_epoch(&mut manifest, &options, begins_epoch, &*disk, (&*clock, random))?;
+    mark_place(place, &*disk);
     manifest.rooms = Vec::new();
     manifest.queues.remove_others(&*disk)?;
 
@@ -339,21 +350,31 @@ fn forget_lost(view: &View, rooms: &mut Rooms) {
     }
 }
 
-/// A new epoch if something acknowledged may be lost, and the mark that says so to the next start.
+/// A new epoch if something acknowledged may be lost or was elsewhere, and the mark that says to the next start whether something
+/// may be lost.
 fn renew_epoch(
     manifest: &mut Manifest,
     options: &EngineOptions,
-    may_be_lost: bool,
+    begins_epoch: bool,
     disk: &dyn Disk,
     (clock, random): (&dyn Clock, &dyn RandomSource),
 ) -> Result<(), OpenError> {
     let unsynced = options.durability == Durability::Os;
-    if may_be_lost {
+    if begins_epoch {
         manifest.epoch = random.next_u64();
     }
-    if may_be_lost || unsynced != manifest.unsynced {
+    if begins_epoch || unsynced != manifest.unsynced {
         (manifest.unsynced, manifest.proven) = (unsynced, Some(clock.proven()));
         manifest.store(disk)?;
     }
     Ok(())
+}
+
+/// Behind the manifest with the new epoch: what is marked before would be taken for that epoch.
+fn mark_place(place: Place, disk: &dyn Disk) {
+    if place != Place::Same
+        && let Err(error) = place::mark(disk)
+    {
+        tracing::warn!("a copy of the data directory will not be noticed until another start: {error}");
+    }
 }

@@ -5,6 +5,8 @@
 //! free. A segment that no manifest names is removed at the next start.
 
 mod keys;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

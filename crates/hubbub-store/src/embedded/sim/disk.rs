@@ -58,6 +58,10 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        let before = self.state.lock().before_sync_of.take_if(|(awaited, _)| awaited == dir);
+        if let Some((_, act)) = before {
+            act();
+        }
         let mut state = self.state.lock();
         match state.sync(dir)? {
             Sync::Done => state.names.sync(dir),

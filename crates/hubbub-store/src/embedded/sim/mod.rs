@@ -139,6 +139,11 @@ impl SimDisk {
         self.state.lock().ignore = Some(Box::new(rule));
     }
 
+    /// Runs `act` before the next sync of a directory, once: what others do while somebody makes names there.
+    pub fn before_sync_of(&self, dir: &str, act: impl FnOnce() + Send + 'static) {
+        self.state.lock().before_sync_of = Some((dir.to_owned(), Box::new(act)));
+    }
+
     /// Changes one byte of a file, as a broken disk would.
     pub fn flip(&self, path: &str, offset: u64) {
         let mut state = self.state.lock();

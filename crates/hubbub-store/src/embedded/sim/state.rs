@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) phase: &'static str,
     pub(super) syncs_in_phase: BTreeMap<String, u64>,
     pub(super) ignore: Option<IgnoreRule>,
+    /// What is done once, before a sync of this directory.
+    pub(super) before_sync_of: Option<(String, Box<dyn FnOnce() + Send>)>,
 }
 
 impl State {

@@ -165,7 +165,13 @@ impl Answers {
         let Self { pending, requests, answer_bytes, behind_outbox, refusing, .. } = self;
         let mut encoder =
             FrameEncoder { responses, has_passed, requests, answer_bytes, behind_outbox, refusing };
-        pending.encode(&mut encoder, socket)
+        let has_answered = pending.encode(&mut encoder, socket);
+        self.refusing.forget_answered(self.requests.oldest());
+        has_answered
+    }
+
+    pub(super) fn on_pong(&mut self, payload: &[u8]) {
+        self.refusing.on_pong(payload, self.requests.next());
     }
 
     /// Bytes that are held of requests until they are answered, and of answers until those before them are.
@@ -205,14 +211,15 @@ impl<R: Responses, F: Fn(u64) -> bool> FrameEncoder<'_, R, F> {
         self.responses.finish(start, out);
     }
 
-    /// Appends the refusals of requests of one room, with its ping right before the first of a message. Whoever has read what is
-    /// before the ping may send to this room without knowing of it.
+    /// Appends the refusals of requests of one room, with its ping right before the first of a message that came since the room
+    /// was opened. Whoever has read what is before the ping may send to this room without knowing of it.
     fn refuse(&mut self, problem: &Problem, count: usize, room: Option<&RoomId>, out: &mut Vec<u8>) {
         let Self { responses, requests, refusing, .. } = self;
         for _ in 0..count {
+            let number = requests.oldest();
             requests.pop(|request| {
                 if matches!(request.subject, Subject::Message(_)) {
-                    room.iter().for_each(|room| refusing.write_ping(room, out));
+                    room.iter().for_each(|room| refusing.before_refusal(room, number, out));
                 }
                 let start = out.len();
                 responses.failure(request, problem, out);
@@ -247,6 +254,10 @@ impl<R: Responses, F: Fn(u64) -> bool> Encoder<Answer> for FrameEncoder<'_, R, F
     }
 
     fn outcome(&mut self, outcome: &Outcome, out: &mut Vec<u8>) {
+        if *outcome == Outcome::Refused(Refusal::OutOfOrder) {
+            let room = RoomId::new(self.requests.room()).ok();
+            return self.refuse(&Problem::refusal(Refusal::OutOfOrder), 1, room.as_ref(), out);
+        }
         let start = out.len();
         self.requests.pop(|request| encode_outcome(&self.responses, request, outcome, out));
         self.responses.finish(start, out);
@@ -359,10 +370,10 @@ mod tests {
         };
         let ping = |number: u8| [0x89, 8, 0, 0, 0, 0, 0, 0, 0, number];
         assert_eq!(encode(lanes, &mut refusing), [&ping(1)[..], b"a1a2"].concat());
-        refusing.on_pong(&1_u64.to_be_bytes());
+        refusing.on_pong(&1_u64.to_be_bytes(), 4);
         assert!(!refusing.contains("a") && refusing.contains("b"));
         assert_eq!(encode(Vec::new(), &mut refusing), [b"b", &ping(2)[..], b"b1"].concat());
-        refusing.on_pong(&2_u64.to_be_bytes());
+        refusing.on_pong(&2_u64.to_be_bytes(), 4);
         assert!(!refusing.contains("b"));
     }
 }

@@ -18,7 +18,7 @@ pub(super) const FORBIDDEN: u16 = 4403;
 pub(super) const TIMEOUT: u16 = 4408;
 /// The administrator closed the connection.
 const CLOSED: u16 = 4410;
-/// The peer goes on sending although it is refused for its rate.
+/// The peer goes on sending although it is refused for its rate, or to more rooms than can be remembered as refusing.
 pub(super) const FLOODING: u16 = 4429;
 /// The peer reads too slowly; resume from the last seq.
 pub(super) const TOO_SLOW: u16 = 4409;

@@ -13,7 +13,8 @@ pub(super) enum Heartbeat {
 }
 
 /// A ping without a pong yet. Behind what waits for a slow peer it goes out late, and with too much waiting its pong is not read: a
-/// peer that takes something all the while is there.
+/// peer that takes something all the while is there. So is one that sends something: its pong may stand behind that. How long a
+/// single message may take is limited elsewhere, whatever comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ping {
     /// The position in the connection's stream behind it.
@@ -21,6 +22,8 @@ pub(super) struct Ping {
     /// How far the peer had taken the stream at the last timer, and whether something held the ping or its pong up then.
     taken_to: u64,
     was_held_up: bool,
+    /// Whether something came since the last timer.
+    has_come: bool,
 }
 
 impl Heartbeat {
@@ -28,7 +31,14 @@ impl Heartbeat {
     pub(super) fn ping(socket: &mut Socket, payload: &[u8]) -> Self {
         let (taken_to, was_held_up) = (socket.taken_to(), socket.backlog_bytes() > 0);
         hubbub_ws::write::write_ping(socket.out(), payload);
-        Self::Pinged(Ping { ends_at: socket.ends_at(), taken_to, was_held_up })
+        Self::Pinged(Ping { ends_at: socket.ends_at(), taken_to, was_held_up, has_come: false })
+    }
+
+    /// Something came, be it a part of a frame.
+    pub(super) fn on_input(&mut self) {
+        if let Self::Pinged(ping) = self {
+            ping.has_come = true;
+        }
     }
 
     pub(super) fn on_pong(&mut self) {
@@ -44,7 +54,8 @@ impl Ping {
         let taken_to = socket.taken_to();
         let is_held_up = taken_to < self.ends_at || socket.is_full();
         // Had it left just after the last timer, the pong had all of the time.
-        let may_wait = taken_to > self.taken_to && (is_held_up || self.was_held_up);
+        let has_taken = taken_to > self.taken_to && (is_held_up || self.was_held_up);
+        let may_wait = std::mem::take(&mut self.has_come) || has_taken;
         (self.taken_to, self.was_held_up) = (taken_to, is_held_up);
         may_wait
     }

@@ -34,7 +34,11 @@ struct Link {
 
 impl Link {
     async fn open() -> Self {
-        let mut gateway = fixture::gateway(Arc::new(ManualClock::at(now()))).await;
+        Self::at(Arc::new(ManualClock::at(now()))).await
+    }
+
+    async fn at(clock: Arc<ManualClock>) -> Self {
+        let mut gateway = fixture::gateway(clock).await;
         let limits = &mut Arc::get_mut(&mut gateway).unwrap().server;
         (limits.ping_interval, limits.pong_timeout) = (PONG_TIMEOUT, PONG_TIMEOUT);
         let text = "x".repeat(60_000);
@@ -112,4 +116,39 @@ async fn a_peer_that_takes_nothing_is_cut() {
     while link.read().await {}
     assert_eq!(link.closed, Some(4408));
     assert!(link.messages < MESSAGES, "what waits for it is not kept");
+}
+
+/// What came of a message whose end, and the pong behind it, are still on the way after several times the time for a pong.
+async fn trickle(link: &mut Link, mut on_byte: impl FnMut()) -> bool {
+    while link.messages < MESSAGES {
+        assert!(link.read().await);
+    }
+    let mut frame = Vec::new();
+    write::write_masked(&mut frame, Opcode::Text, br#"{"type":"ping"}"#, [1, 2, 3, 4]);
+    let begun = tokio::time::Instant::now();
+    for part in frame.chunks(1) {
+        on_byte();
+        if link.stream.write_all(part).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(PONG_TIMEOUT / 4).await;
+    }
+    assert!(begun.elapsed() > 4 * PONG_TIMEOUT, "too quick to tell");
+    link.read().await
+}
+
+#[tokio::test]
+async fn a_pong_may_stand_behind_a_message_that_still_comes() {
+    let mut link = Link::open().await;
+    assert!(trickle(&mut link, || {}).await);
+    assert_eq!(link.closed, None);
+}
+
+#[tokio::test]
+async fn a_message_that_trickles_is_cut_all_the_same() {
+    let clock = Arc::new(ManualClock::at(now()));
+    let mut link = Link::at(clock.clone()).await;
+    // The time that a whole message may take is over before its last byte.
+    trickle(&mut link, || clock.advance_micros(2_000_000)).await;
+    assert_eq!(link.closed, Some(4408));
 }

@@ -25,6 +25,7 @@ use crate::unfinished::{Full, Share};
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
 const OVERDUE: &str = "the rest of a frame did not come in time";
+const REFUSING: &str = "messages of too many rooms were refused at once";
 /// Bytes of a first frame with a token.
 const FIRST_FRAME_BYTES: usize = TOKEN_BYTES_MAX + FRAME_OVERHEAD;
 
@@ -198,6 +199,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         input: &mut [u8],
         ops: &mut OpBatch,
     ) -> Flow {
+        self.heartbeat.on_input();
         let now = self.gateway.now();
         if let Some(ended) = self.peer.ended_at(now) {
             return self.end_session(ended);
@@ -220,6 +222,9 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                     if turn.end.is_some() {
                         break turn.end;
                     }
+                    if answers.refusing.is_full() {
+                        break Some((close::FLOODING, REFUSING.to_owned()));
+                    }
                     *refused = if exceeded.is_some() { *refused + 1 } else { 0 };
                     if *refused >= REFUSED_MAX {
                         gateway.metrics.flooding_sockets.inc();
@@ -234,7 +239,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                 }
                 Ok(Some(Event::Ping(payload))) => write::write_pong(io.socket.out(), payload),
                 Ok(Some(Event::Pong(payload))) => {
-                    answers.refusing.on_pong(payload);
+                    answers.on_pong(payload);
                     heartbeat.on_pong();
                 }
                 Ok(Some(Event::Binary(_))) | Err(ProtocolError::Binary) => {
@@ -285,6 +290,9 @@ impl<D: Dialect> Protocol for WebSocket<D> {
             }
         }
         self.subscriptions.list_rooms(self.peer.listed());
+        if self.answers.refusing.is_full() {
+            return self.cut(close::FLOODING, REFUSING);
+        }
         if self.subscriptions.is_cut() {
             return self.cut(close::TOO_SLOW, "too slow: resume from your last seq");
         }

@@ -42,6 +42,10 @@ pub(super) struct RequestQueue {
     text: String,
     /// Bytes of `text` before the first request.
     used: usize,
+    /// The room of the submission whose request was taken last.
+    room: String,
+    /// How many were taken.
+    taken: u64,
 }
 
 impl RequestQueue {
@@ -54,10 +58,23 @@ impl RequestQueue {
         }
     }
 
-    /// The room of the submission whose first request is the oldest.
+    /// The room of the submission that the oldest request is of.
     pub(super) fn room(&self) -> &str {
         let rest = self.text.get(self.used..).unwrap_or_default();
-        self.entries.front().and_then(|entry| rest.get(..entry.room_bytes)).unwrap_or_default()
+        match self.entries.front() {
+            Some(entry) if entry.room_bytes > 0 => rest.get(..entry.room_bytes).unwrap_or_default(),
+            _ => &self.room,
+        }
+    }
+
+    /// Number of the oldest request, counted from the socket's first.
+    pub(super) fn oldest(&self) -> u64 {
+        self.taken
+    }
+
+    /// Number of the request that comes next.
+    pub(super) fn next(&self) -> u64 {
+        self.taken + self.entries.len() as u64
     }
 
     pub(super) fn push(&mut self, request: Request<'_>) {
@@ -82,6 +99,12 @@ impl RequestQueue {
             broken("each operation of a socket has a request");
             return;
         };
+        self.taken += 1;
+        if entry.room_bytes > 0 {
+            let room = self.text.get(self.used..self.used + entry.room_bytes).unwrap_or_default();
+            self.room.clear();
+            self.room.push_str(room);
+        }
         let (subject, extra) = self.texts(&entry);
         let subject = if entry.is_message { Subject::Message(subject) } else { Subject::Mark(subject) };
         show(Request { subject, extra, received_at: entry.received_at });
@@ -109,7 +132,7 @@ impl RequestQueue {
     /// Gives the memory back; for connections that fall idle.
     pub(super) fn release(&mut self) {
         if self.entries.is_empty() {
-            *self = Self::default();
+            *self = Self { taken: self.taken, ..Self::default() };
         }
     }
 }

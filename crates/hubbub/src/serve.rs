@@ -155,7 +155,7 @@ fn begin(
     }
     let (data, durability) = config.data_and_durability();
     tracing::info!(data, durability, "hubbub {} on {url}", build::VERSION_AND_COMMIT);
-    announce(url, config.has_auth())?;
+    announce(url, config.has_auth());
     Ok((Listeners { http, line }, key_set))
 }
 
@@ -327,18 +327,20 @@ fn server_limits(config: &Config) -> ServerLimits {
 }
 
 /// Prints the ready line on standard output, for scripts that wait for it, and an example on standard error, if it needs no token.
-fn announce(url: &str, has_auth: bool) -> anyhow::Result<()> {
+/// Whoever cannot be told is no reason to stop: standard output may be a file on a full disk.
+fn announce(url: &str, has_auth: bool) {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "ready {url}").and_then(|()| stdout.flush()).context("printing the ready line")?;
+    if let Err(error) = writeln!(stdout, "ready {url}").and_then(|()| stdout.flush()) {
+        tracing::warn!("the ready line could not be printed: {error}");
+    }
     if has_auth {
-        return Ok(());
+        return;
     }
     // A closed standard error is no reason to stop.
     let _ = writeln!(
         io::stderr(),
         "try:  curl -d '{{\"userId\":\"ada\",\"message\":\"hello\"}}' {url}/v1/rooms/lobby/messages"
     );
-    Ok(())
 }
 
 /// Completes at SIGTERM, at SIGINT, or after the death of an essential task. Returns the time for connections to finish.

@@ -58,7 +58,7 @@ pub enum OpenError {
         what: String,
     },
     /// The operating system refused.
-    #[error("{attempted} {} failed: {source}; check that it exists, is mounted and may be read and written", path.display())]
+    #[error("{attempted} {} failed: {source}; {}", path.display(), advice(source))]
     Unreadable {
         /// What was attempted.
         attempted: &'static str,
@@ -72,6 +72,18 @@ pub enum OpenError {
 impl OpenError {
     pub(crate) fn damaged(file: impl Into<String>, offset: u64, what: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), offset, what: what.into() }
+    }
+}
+
+/// What to do about a refusal of the operating system.
+fn advice(source: &io::Error) -> &'static str {
+    use io::ErrorKind::{AlreadyExists, NotADirectory, QuotaExceeded, StorageFull};
+    match source.kind() {
+        StorageFull | QuotaExceeded => {
+            "the disk is full, and this start has to write something: free some space there"
+        }
+        AlreadyExists | NotADirectory => "a directory is wanted, and something else has that name",
+        _ => "check that it exists, is mounted and may be read and written",
     }
 }
 

@@ -14,6 +14,7 @@ use hubbub_core::{Clock, RandomSource};
 
 use crate::embedded::disk::data_dir::{self, DirLock};
 use crate::embedded::disk::format_file::{self, FORMAT};
+use crate::embedded::disk::place;
 use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::error::OpenError;
 use crate::embedded::journal::JOURNAL_DIR;
@@ -139,6 +140,7 @@ fn fill(
     // Revisions that were given after the backup must not come again for other values.
     manifest.keys.revision = first_revision(manifest.keys.revision, clock.now());
     manifest.epoch = random.next_u64();
+    place::mark_restored(&target).map_err(OpenError::from)?;
     manifest.store(&target).map_err(OpenError::from)?;
     format_file::create(&target).map_err(OpenError::from)?;
     target.sync_dir("").map_err(failed("syncing", to))?;

@@ -7,8 +7,9 @@ use hubbub_core::backup::{BACKUP_UNUSED_MAX, BackupInfo};
 use hubbub_core::change::{Change, RoomChange, RoomSettings};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::{Condition, KeyInfo, KvChangesRead};
+use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings};
 use hubbub_core::store::{Cursor, HistoryQuery};
-use hubbub_core::{KvOp, MessageType, Op, OpBatch, Send, Timestamp};
+use hubbub_core::{KvOp, MessageType, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Send, Timestamp};
 
 use crate::embedded::disk::FileDisk;
 use crate::embedded::manifest::Manifest;
@@ -125,6 +126,50 @@ fn faults(dir: &Path) -> Vec<DataFault> {
 
 fn named(numbers: std::ops::Range<u64>) -> Vec<String> {
     numbers.map(|number| format!("m{number}")).collect()
+}
+
+/// Sends a message to a queue, and says its id.
+fn enqueue(engine: &Engine) -> u64 {
+    let mut batch = OpBatch::default();
+    batch.push(&Op::Queue(QueueOp::Send(QueueSend {
+        queue: "q",
+        sender: "ada",
+        audience: Audience::Anyone,
+        text: "pay the bill",
+        message_id: None,
+        due: Due::Now,
+        group: None,
+        ttl_ms: None,
+        registers: true,
+    })));
+    match engine.apply(&batch).unwrap()[0] {
+        Outcome::Queue(QueueOutcome::Sent { id, .. }) => id,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+/// Consumers remember ids of what they have done, also of what came after the backup.
+#[test]
+fn no_message_of_a_queue_gets_an_id_that_was_given_before_a_restore() {
+    let directory = TestDirectory::new();
+    let engine = directory.open("data");
+    let mut batch = OpBatch::default();
+    batch.push(&Op::Queue(QueueOp::Put { queue: "q", settings: &QueueSettings::default() }));
+    engine.apply(&batch).unwrap();
+    let first = enqueue(&engine);
+    let info = engine.begin_backup("one").unwrap();
+    directory.fetch(&engine, &info, "copy");
+    let given: Vec<u64> = (0..10).map(|_| enqueue(&engine)).collect();
+    assert_eq!(given[9], first + 10);
+    let epoch = directory.restore(&info, "copy", "restored").unwrap();
+    let restored = directory.open("restored");
+    assert_eq!(&*restored.epoch(), epoch, "as the restore said");
+    let next = enqueue(&restored);
+    assert!(next > first + 1_000_000, "{next}");
+    drop(restored);
+    // Whether or not that was sealed.
+    let again = directory.open("restored");
+    assert_eq!((&*again.epoch(), enqueue(&again)), (&*epoch, next + 1));
 }
 
 #[test]

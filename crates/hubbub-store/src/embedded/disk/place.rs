@@ -6,11 +6,13 @@
 
 use hubbub_core::invariant::saturate;
 
-use crate::embedded::disk::{Disk, read_whole};
+use crate::embedded::disk::{Disk, read_whole, write_whole};
 use crate::embedded::error::{DoingOn, MaintainError};
 
 const PLACE: &str = "PLACE";
 const PLACE_TMP: &str = "PLACE.tmp";
+/// What stands there before the first start.
+const RESTORED: &[u8] = b"restored\n";
 
 /// Longer than any content of the file.
 const BYTES_MAX: u64 = 128;
@@ -21,6 +23,8 @@ pub(crate) enum Place {
     Same,
     /// The directory was copied.
     Copied,
+    /// It was made of a backup, and nobody has started on it yet.
+    Restored,
     /// Nothing says where it was.
     Unmarked,
 }
@@ -28,12 +32,20 @@ pub(crate) enum Place {
 /// Compares what the file says with what it is.
 pub(crate) fn check(disk: &dyn Disk) -> Result<Place, MaintainError> {
     let Some(written) = read_whole(disk, PLACE, BYTES_MAX)? else { return Ok(Place::Unmarked) };
+    if written == RESTORED {
+        return Ok(Place::Restored);
+    }
     let file = disk.open(PLACE).doing("opening", PLACE)?;
     let identity = file.identity().doing("looking at", PLACE)?;
     Ok(match identity {
         Some(identity) if identity.as_bytes() != written => Place::Copied,
         _ => Place::Same,
     })
+}
+
+/// Writes the file into a directory that is made of a backup.
+pub(crate) fn mark_restored(disk: &dyn Disk) -> Result<(), MaintainError> {
+    write_whole(disk, PLACE, RESTORED)
 }
 
 /// Writes the file, where it can be told apart from a copy.
@@ -47,7 +59,12 @@ pub(crate) fn mark(disk: &dyn Disk) -> Result<(), MaintainError> {
             disk.rename(PLACE_TMP, PLACE).doing("making", PLACE)?;
             disk.sync_dir("").doing("syncing the directory of", PLACE)
         }
-        None => disk.remove(PLACE_TMP).doing("removing", PLACE_TMP),
+        None => {
+            disk.remove(PLACE_TMP).doing("removing", PLACE_TMP)?;
+            // One that says that nobody has started yet.
+            let is_there = disk.open(PLACE).is_ok();
+            if is_there { disk.remove(PLACE).doing("removing", PLACE) } else { Ok(()) }
+        }
     }
 }
 

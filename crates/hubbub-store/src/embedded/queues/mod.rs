@@ -61,8 +61,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use hubbub_core::queue::DeadReason;
-use hubbub_core::queue::LeaseReceipt;
+use hubbub_core::Timestamp;
+use hubbub_core::kv::first_revision;
+use hubbub_core::queue::{DeadReason, LeaseReceipt};
 use siphasher::sip128::SipHasher13;
 
 use super::error::MaintainError;
@@ -223,6 +224,12 @@ impl Queues {
     pub(crate) fn set_options(&mut self, options: &EngineOptions) {
         self.limits = options.queue_limits();
         self.settled.memory_max = options.queue_ids_in_memory;
+    }
+
+    /// Goes on with ids that were certainly not given before, as [revisions of keys](first_revision) do: consumers remember ids of
+    /// what they have done.
+    pub(crate) fn jump_ids(&mut self, now: Timestamp) {
+        self.next_id = first_revision(self.next_id, now);
     }
 
     fn find(&self, id: u64) -> Option<(u32, Entry)> {

@@ -121,10 +121,12 @@ fn recover(
         view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }
     accept_loss(may_be_lost.then(|| clock.now()), newest, &view, &mut manifest, &mut state)?;
-    if may_be_lost {
+    let begins_history = may_be_lost || matches!(place, Place::Copied | Place::Restored);
+    if begins_history {
+        queues.jump_ids(clock.now());
         // What an earlier start or seal did not end is in the way on a disk that is nearly full.
         manifest.queues.remove_others(&*disk)?;
-        // The one that is named may know of what is lost. The new epoch and this come with one manifest.
+        // The one that is named may know of what is lost, and gives ids again. The new epoch and this come with one manifest.
         manifest.queues = queues.write_checkpoint(manifest.next_segment, &*disk, &*clock)?;
         manifest.next_segment += 1;
     }
@@ -137,7 +139,7 @@ fn recover(
         keys.jump_to(manifest.keys.revision);
     }
     let begins_epoch = may_be_lost || place == Place::Copied;
-    renew_epoch(&mut manifest, &options, begins_epoch, &*disk, (&*clock, random))?;
+    renew_epoch(&mut manifest, &options, (begins_epoch, begins_history), &*disk, (&*clock, random))?;
     mark_place(place, &*disk);
     manifest.rooms = Vec::new();
     manifest.queues.remove_others(&*disk)?;
@@ -351,11 +353,11 @@ fn forget_lost(view: &View, rooms: &mut Rooms) {
 }
 
 /// A new epoch if something acknowledged may be lost or was elsewhere, and the mark that says to the next start whether something
-/// may be lost.
+/// may be lost. A restore has begun the epoch already.
 fn renew_epoch(
     manifest: &mut Manifest,
     options: &EngineOptions,
-    begins_epoch: bool,
+    (begins_epoch, begins_history): (bool, bool),
     disk: &dyn Disk,
     (clock, random): (&dyn Clock, &dyn RandomSource),
 ) -> Result<(), OpenError> {
@@ -363,7 +365,7 @@ fn renew_epoch(
     if begins_epoch {
         manifest.epoch = random.next_u64();
     }
-    if begins_epoch || unsynced != manifest.unsynced {
+    if begins_history || unsynced != manifest.unsynced {
         (manifest.unsynced, manifest.proven) = (unsynced, Some(clock.proven()));
         manifest.store(disk)?;
     }

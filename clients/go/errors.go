@@ -88,6 +88,9 @@ func problemOf(response *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, problemBytesMax))
 	status := response.StatusCode
 	isRetryable := status == 408 || status == 429 || (status >= 500 && status != 501)
+	if status/100 == 3 {
+		return redirection(response)
+	}
 	problem := &Error{Retryable: isRetryable}
 	if json.Unmarshal(body, problem) != nil || problem.Code == "" {
 		problem = &Error{Code: "unexpected", Detail: string(body[:min(len(body), 200)]), Retryable: isRetryable}
@@ -100,6 +103,16 @@ func problemOf(response *http.Response) *Error {
 	problem.Status = status
 	problem.retryAfter = retryAfterOf(response)
 	return problem
+}
+
+// redirection is of an answer that sends the caller elsewhere. The token is not for others.
+func redirection(response *http.Response) *Error {
+	where := "elsewhere"
+	if location := response.Header.Get("Location"); location != "" {
+		where = "to " + location[:min(len(location), 200)]
+	}
+	detail := "the server redirects " + where + "; only the address that answers itself will do"
+	return &Error{Code: "unexpected", Detail: detail, Status: response.StatusCode}
 }
 
 // retryAfterOf a refusal is how long the server asks to wait.

@@ -112,7 +112,7 @@ func (s *socket) send(frame sendFrame) (func(context.Context) (Receipt, error), 
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.lanes.cancel(o)
-			return Receipt{}, ctx.Err()
+			return Receipt{}, s.because(ctx.Err())
 		}
 	}, nil
 }
@@ -128,7 +128,6 @@ func (s *socket) onFrame(text []byte) {
 	err := json.Unmarshal(text, frame)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heardAt = time.Now()
 	if err != nil {
 		return
 	}

@@ -24,6 +24,10 @@ type httpClient struct {
 	isNowhere bool
 	options   Options
 	token     atomic.Pointer[string]
+	client    http.Client
+	// nil if the user gave one.
+	ownTransport *http.Transport
+	troubles     troubles
 	// Ends with the client.
 	ctx   context.Context
 	close context.CancelFunc
@@ -34,6 +38,15 @@ func newHTTPClient(url string, options Options) *httpClient {
 	isNowhere := err != nil || (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.Host == ""
 	h := &httpClient{url: url, isNowhere: isNowhere, options: options}
 	h.token.Store(&options.Token)
+	if options.HTTPClient != nil {
+		h.client = *options.HTTPClient
+	}
+	// Followed, a redirect makes a read of a write, whose success would say nothing.
+	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if h.client.Transport == nil {
+		h.ownTransport = newTransport()
+		h.client.Transport = h.ownTransport
+	}
 	h.ctx, h.close = context.WithCancel(context.Background())
 	return h
 }
@@ -116,7 +129,7 @@ func (h *httpClient) begin(ctx context.Context, r request, token string) (*http.
 		asked.Header[name] = values
 	}
 	h.setCaller(asked.Header, token)
-	response, err := h.options.HTTPClient.Do(asked)
+	response, err := h.client.Do(asked)
 	if err != nil {
 		return nil, unreachable(err)
 	}
@@ -152,13 +165,14 @@ func (h *httpClient) call(ctx context.Context, r request) (*answer, error) {
 	defer cancel()
 	end := time.Now().Add(h.options.Patience)
 	isOpen := false
+	var last *Error
 	for attempt := 0; ; attempt++ {
 		found, err := h.once(ctx, r)
 		if err == nil {
 			return found, nil
 		}
 		if ended := h.ended(ctx); ended != nil {
-			return nil, ended
+			return nil, because(ended, last)
 		}
 		var refused *Error
 		if !errors.As(err, &refused) {
@@ -170,8 +184,9 @@ func (h *httpClient) call(ctx context.Context, r request) (*answer, error) {
 			return nil, refused
 		}
 		isOpen = isOpen || refused.leavesOpen()
+		last = refused
 		if sleep(ctx, pause) != nil {
-			return nil, h.ended(ctx)
+			return nil, because(h.ended(ctx), last)
 		}
 	}
 }

@@ -36,7 +36,8 @@ type Options struct {
 	WaitingMax int
 	// Most messages of one room on the way at a time (32).
 	InFlightMax int
-	// Makes requests and connections. It must have no Timeout of its own.
+	// Makes requests and connections. It must have no Timeout of its own. Its transport is used as it is; without one the client
+	// has its own: HTTP/1.1, and no proxy, whatever the environment says. Redirects are errors in any case.
 	HTTPClient *http.Client
 }
 
@@ -55,9 +56,6 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.Patience, time.Minute)
 	orDefault(&o.WaitingMax, 1_000)
 	orDefault(&o.InFlightMax, 32)
-	if o.HTTPClient == nil {
-		o.HTTPClient = &http.Client{}
-	}
 	return o
 }
 
@@ -112,7 +110,18 @@ func (c *Client) Close() {
 	if s != nil {
 		s.end(errClosed())
 	}
-	c.http.options.HTTPClient.CloseIdleConnections()
+	if c.http.ownTransport != nil {
+		c.http.ownTransport.CloseIdleConnections()
+	}
+}
+
+// LastError is why the socket of the rooms, a Watch or a Poll is without a connection or an answer now: they try again and say
+// nothing. It is nil while all is well, and at first.
+func (c *Client) LastError() error {
+	if last := c.http.troubles.last(); last != nil {
+		return last
+	}
+	return nil
 }
 
 // connected is the socket; another one after the server refused the last for good, as with a token that ended.

@@ -178,6 +178,9 @@ func (k *Keys) putIf(ctx context.Context, key string, value []byte, revision uin
 	if err != nil {
 		return 0, openIfRepeated(err)
 	}
+	if stored.status != http.StatusCreated && stored.status != http.StatusNoContent {
+		return 0, strange("status " + strconv.Itoa(stored.status))
+	}
 	return revisionOf(stored.header)
 }
 

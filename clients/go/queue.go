@@ -18,7 +18,7 @@ type Queue struct {
 }
 
 func newQueue(name string, h *httpClient) *Queue {
-	return &Queue{name: name, path: "/v1/queues/" + url.PathEscape(name), http: h}
+	return &Queue{name: name, path: "/v1/queues/" + segmentOf(name), http: h}
 }
 
 // QueueSettings: what is nil stays as it is.
@@ -143,6 +143,8 @@ func (q *Queue) Poll(
 	}
 	ctx, cancel := q.http.until(ctx)
 	defer cancel()
+	who := new(int)
+	defer q.http.troubles.set(who, nil)
 	for ctx.Err() == nil {
 		taken, err := q.Take(ctx, TakeOptions{Lease: options.Lease, Wait: waitMax, Receiver: options.Receiver})
 		for _, delivery := range taken {
@@ -152,11 +154,13 @@ func (q *Queue) Poll(
 		}
 		var refused *Error
 		if !errors.As(err, &refused) {
+			q.http.troubles.set(who, nil)
 			continue
 		}
 		if !refused.Retryable {
 			return err
 		}
+		q.http.troubles.set(who, refused)
 		// Whatever the patience was. The loop looks at ctx.
 		_ = sleep(ctx, q.http.options.pause(overloadAttempt, refused.retryAfter, random()))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/url"
+	"time"
 )
 
 // Message of a room.
@@ -65,7 +66,7 @@ type Room struct {
 	client *Client
 }
 
-// SendOptions of a message. What is empty is left out, but for the id, which is made.
+// SendOptions of a message. What is empty is left out, but for the id, which is made, and the timestamp, which is now.
 type SendOptions struct {
 	MessageID, UserID, Username, MessageType, Timestamp string
 }
@@ -89,6 +90,7 @@ func (r *Room) SendLater(text string, options ...SendOptions) (func(context.Cont
 	}
 	orDefault(&given.MessageID, MakeID())
 	orDefault(&given.MessageType, "TEXT")
+	orDefault(&given.Timestamp, time.Now().UTC().Format("2006-01-02T15:04:05.000Z"))
 	orDefault(&given.UserID, r.client.http.options.User)
 	orDefault(&given.Username, r.client.http.options.Username)
 	socket, err := r.client.connected()
@@ -178,7 +180,7 @@ func (r *Room) History(ctx context.Context, query HistoryQuery) (*History, error
 		values.Set("epoch", query.Epoch)
 	}
 	page := &History{}
-	path := "/v1/rooms/" + url.PathEscape(r.name) + "/messages?" + values.Encode()
+	path := "/v1/rooms/" + segmentOf(r.name) + "/messages?" + values.Encode()
 	return page, r.client.http.json(ctx, "messages", "GET", path, nil, page, 0)
 }
 
@@ -235,7 +237,7 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, s.socket.because(ctx.Err())
 		case <-s.changed:
 		}
 	}

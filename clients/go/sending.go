@@ -11,9 +11,10 @@ const unansweredMax = 256
 
 // outgoing is a message without a receipt.
 type outgoing struct {
-	frame  sendFrame
-	ref    string
-	sentAt time.Time
+	frame sendFrame
+	ref   string
+	// Of its last frame.
+	asked *question
 	// Gets one result.
 	done chan sent
 	// Given up on the way: it keeps its place until its answer comes, and does not go out again.
@@ -105,12 +106,12 @@ func (l *lanes) failAll(err error) {
 	}
 }
 
-// oldestSentAt is when the oldest frame without an answer was sent.
-func (l *lanes) oldestSentAt() (time.Time, bool) {
+// oldest is the oldest frame without an answer, nil if there is none.
+func (l *lanes) oldest() *question {
 	if len(l.unanswered) == 0 {
-		return time.Time{}, false
+		return nil
 	}
-	return l.unanswered[0].sentAt, true
+	return l.unanswered[0].asked
 }
 
 // onLost lets everything unanswered be sent again, but for what made a frame too big.
@@ -232,11 +233,11 @@ func (l *lanes) flush(room *lane) {
 		room.sent++
 		l.refs++
 		o.ref = fmt.Sprintf("m%d", l.refs)
-		o.sentAt = time.Now()
+		o.asked = &question{at: time.Now()}
 		l.unanswered = append(l.unanswered, o)
 		frame := o.frame
 		frame.Ref = o.ref
-		l.socket.transmitJSON(frame)
+		l.socket.ask(frame, o.asked)
 	}
 }
 

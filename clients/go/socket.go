@@ -56,6 +56,8 @@ type ending struct {
 type queued struct {
 	content []byte
 	isPong  bool
+	// nil if no answer is waited for.
+	question *question
 }
 
 // socket is one connection after another for any number of rooms: it subscribes again and sends again what has no
@@ -70,11 +72,12 @@ type socket struct {
 	lanes   lanes
 	refs    int
 	attempt int
-	heardAt time.Time
-	// Zero if no probe is under way.
-	probedAt time.Time
-	isOpen   bool
-	isOver   bool
+	// When bytes came last, and when some were written: a frame may take longer than its answer may.
+	heardAt, wroteAt time.Time
+	// nil if no probe is under way.
+	probe  *question
+	isOpen bool
+	isOver bool
 	// Frames to write; bounded by the unanswered ones, the subscriptions and the server's pings.
 	frames  []queued
 	changed *sync.Cond
@@ -137,8 +140,11 @@ func (s *socket) run() {
 		if s.http.ctx.Err() != nil {
 			return
 		}
+		orDefault(&end.reason, fmt.Sprintf("the connection was closed with %d", end.code))
+		cause := end.problem
+		orDefault(&cause, unreachable(errors.New(end.reason)))
+		s.http.troubles.set(s.http, cause)
 		if code, isFinal := finalCodes[end.code]; isFinal {
-			orDefault(&end.reason, fmt.Sprintf("the connection was closed with %d", end.code))
 			orDefault(&end.problem, &Error{Code: code, Detail: end.reason})
 			end.problem.Retryable = false
 			// An `auth` with another token may have come too late, or was refused: a new handshake tells.
@@ -173,20 +179,23 @@ func (s *socket) pauseAfter(end ending) time.Duration {
 
 // connection is one from its handshake, with this token, to its end.
 func (s *socket) connection(token string) ending {
-	ctx, cancel := context.WithCancel(s.http.ctx)
-	defer cancel()
-	under := &upgrade{transport: s.options().HTTPClient.Transport}
+	ctx, cancel := context.WithCancelCause(s.http.ctx)
+	defer cancel(nil)
+	under := &upgrade{transport: s.http.client.Transport, onRead: s.onRead, onWrite: s.onWrite}
 	conn, response, err := s.dial(ctx, token, under)
 	if err != nil {
 		if response == nil {
-			return ending{code: 1006}
+			return ending{code: 1006, reason: err.Error()}
 		}
 		problem := problemOf(response)
 		code := refusals[response.StatusCode]
-		if code == 0 && problem.Status/100 == 4 {
+		if code == 0 && (problem.Status/100 == 3 || problem.Status/100 == 4) {
 			code = closeRefused
 		}
 		orDefault(&code, 1006)
+		if response.StatusCode < 300 {
+			problem.Detail = err.Error()
+		}
 		return ending{code, "the server answered " + response.Status, problem.retryAfter, problem}
 	}
 	defer conn.CloseNow()
@@ -203,7 +212,10 @@ func (s *socket) connection(token string) ending {
 	for {
 		_, text, err := conn.Read(ctx)
 		if err != nil {
-			end := ending{code: 1006}
+			end := ending{code: 1006, reason: err.Error()}
+			if cause := context.Cause(ctx); cause != nil {
+				end.reason = cause.Error()
+			}
 			var closed websocket.CloseError
 			if errors.As(err, &closed) {
 				end = ending{code: int(closed.Code), reason: closed.Reason}
@@ -224,31 +236,11 @@ func (s *socket) dial(ctx context.Context, token string, under *upgrade) (*webso
 	if user := s.options().User; user != "" {
 		address += "?user=" + url.QueryEscape(user)
 	}
-	client := *s.options().HTTPClient
+	client := s.http.client
 	client.Transport = under
 	return websocket.Dial(ctx, address, &websocket.DialOptions{
 		HTTPClient: &client, HTTPHeader: header, OnPingReceived: s.onPing,
 	})
-}
-
-// upgrade keeps the stream under the WebSocket: its library would write a pong at once, ahead of what is queued, or read
-// nothing until that is written.
-type upgrade struct {
-	transport http.RoundTripper
-	stream    io.Writer
-}
-
-func (u *upgrade) RoundTrip(r *http.Request) (*http.Response, error) {
-	transport := u.transport
-	if transport == nil {
-		transport = http.DefaultTransport
-	}
-	response, err := transport.RoundTrip(r)
-	if err == nil {
-		// It can be written to once the protocol was switched.
-		u.stream, _ = response.Body.(io.Writer)
-	}
-	return response, err
 }
 
 // pongTo a ping, masked as all that a client writes.
@@ -268,9 +260,8 @@ func pongTo(payload []byte) []byte {
 func (s *socket) onPing(_ context.Context, payload []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heardAt = time.Now()
 	s.lanes.onPing()
-	s.transmit(queued{pongTo(payload), true})
+	s.transmit(queued{content: pongTo(payload), isPong: true})
 	return false
 }
 
@@ -279,7 +270,9 @@ func (s *socket) onOpen(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isOpen = !s.isOver
-	s.heardAt, s.probedAt = time.Now(), time.Time{}
+	s.http.troubles.set(s.http, nil)
+	s.heardAt, s.probe = time.Now(), nil
+	s.wroteAt = s.heardAt
 	s.frames = nil
 	// Read behind isOpen: whoever renews it from now on finds an open connection.
 	if renewed := s.http.currentToken(); renewed != "" && renewed != token {
@@ -312,15 +305,18 @@ func (s *socket) transmit(f queued) {
 	}
 }
 
-func (s *socket) transmitJSON(value any) {
+func (s *socket) transmitJSON(value any) { s.ask(value, nil) }
+
+func (s *socket) ask(value any, q *question) {
 	// Structs and maps of strings and numbers have no error.
 	text, _ := json.Marshal(value)
-	s.transmit(queued{content: text})
+	s.transmit(queued{content: text, question: q})
 }
 
 // write what is queued. The library has written a whole text when it returns, so that pongs go between them.
-func (s *socket) write(ctx context.Context, cancel context.CancelFunc, conn *websocket.Conn, stream io.Writer) {
-	defer cancel()
+func (s *socket) write(
+	ctx context.Context, cancel context.CancelCauseFunc, conn *websocket.Conn, stream io.Writer,
+) {
 	for {
 		s.mu.Lock()
 		for len(s.frames) == 0 && ctx.Err() == nil {
@@ -340,42 +336,16 @@ func (s *socket) write(ctx context.Context, cancel context.CancelFunc, conn *web
 			err = conn.Write(ctx, websocket.MessageText, next.content)
 		}
 		if err != nil {
+			cancel(err)
 			return
+		}
+		if next.question != nil {
+			s.mu.Lock()
+			next.question.at, next.question.isWritten = time.Now(), true
+			s.mu.Unlock()
 		}
 	}
 }
 
-// watch ends a connection that is dead: a silent one is probed, one without an answer is given up.
-func (s *socket) watch(ctx context.Context, cancel context.CancelFunc) {
-	defer cancel()
-	every := min(s.options().SilenceMax, s.options().AnswerMax, 2*time.Second) / 2
-	for sleep(ctx, every) == nil {
-		if s.isDead() {
-			return
-		}
-	}
-}
-
-func (s *socket) isDead() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if s.probedAt.Before(s.heardAt) {
-		s.probedAt = time.Time{}
-	}
-	asked, isAsked := s.lanes.oldestSentAt()
-	if !s.probedAt.IsZero() && (!isAsked || s.probedAt.Before(asked)) {
-		asked, isAsked = s.probedAt, true
-	}
-	if asked.Before(s.heardAt) {
-		asked = s.heardAt
-	}
-	if isAsked && now.Sub(asked) > s.options().AnswerMax {
-		return true
-	}
-	if s.probedAt.IsZero() && now.Sub(s.heardAt) > s.options().SilenceMax {
-		s.probedAt = now
-		s.transmitJSON(map[string]any{"type": "ping"})
-	}
-	return false
-}
+// because is what ended a wait, with the reason why there is no connection, if there is none.
+func (s *socket) because(ended error) error { return because(ended, s.http.troubles.of(s.http)) }

@@ -46,6 +46,7 @@ func (k *Keys) Watch(ctx context.Context, prefix string, start Start) iter.Seq2[
 		ctx, cancel := k.http.until(ctx)
 		defer cancel()
 		w := &watch{http: k.http, prefix: prefix, cursor: cursor{start.epoch, start.after}, yield: yield}
+		defer w.http.troubles.set(w, nil)
 		w.run(ctx)
 	}
 }
@@ -84,7 +85,10 @@ func (w *watch) run(ctx context.Context) {
 				return
 			}
 			retryAfter = refused.retryAfter
+		} else {
+			refused = unreachable(errLost)
 		}
+		w.http.troubles.set(w, refused)
 		pause := w.http.options.pause(w.attempt, retryAfter, random())
 		w.attempt++
 		// The loop looks at ctx.
@@ -152,6 +156,7 @@ func (w *watch) connection(ctx context.Context) error {
 
 func (w *watch) onEvent(fields map[string]string) error {
 	w.attempt = 0
+	w.http.troubles.set(w, nil)
 	if epoch, number, found := strings.Cut(fields["id"], ":"); found {
 		if revision, err := strconv.ParseUint(number, 10, 64); err == nil {
 			w.cursor = cursor{epoch, &revision}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ._client import Client
-from ._errors import closed
+from ._errors import HubbubError, closed
 from ._keys import KeyEvent, Keys, KeyValue, Put
 from ._options import Options
 from ._queues import Delivery, Queue, QueueReceipt
@@ -100,6 +101,11 @@ class BlockingClient:
     def set_token(self, token: str) -> None:
         self._loop.call(lambda: self._client.set_token(token))
 
+    @property
+    def last_error(self) -> HubbubError | None:
+        """As `Client.last_error`."""
+        return self._client.last_error
+
     def close(self) -> None:
         """Ends everything, also for threads that wait."""
         if not self._loop.loop.is_closed():
@@ -115,15 +121,24 @@ class _Events(Protocol[E_co]):
 
 
 class BlockingStream(Iterator[T], Generic[T]):
-    """Events, one after another. It ends with `close`, or with the block of a `with`."""
+    """Events, one after another. It ends with `close`, or with the block of a `with`.
+
+    It is for one thread at a time. An interrupt while it waits loses none: the next call brings the event.
+    """
 
     def __init__(self, events: _Events[T], loop: _Loop) -> None:
         self._events = events
         self._loop = loop
+        #: Taken in the loop's thread, and by no caller yet, each with the position behind it. An error, or the end, is given once.
+        self._taken: deque[tuple[T, Position] | HubbubError | None] = deque()
+        #: Two at a time would get the same event.
+        self._taking = asyncio.Lock()
+        self._position = events.position
 
     @property
     def position(self) -> Position:
-        return self._events.position
+        """Behind the last event that was taken: keep it to continue there with another client."""
+        return self._position
 
     def __enter__(self) -> BlockingStream[T]:
         return self
@@ -135,17 +150,31 @@ class BlockingStream(Iterator[T], Generic[T]):
         self._loop.call(self._events.close)
 
     def __next__(self) -> T:
-        async def take() -> tuple[T] | None:
-            # A future cannot carry StopIteration.
-            try:
-                return (await self._events.__anext__(),)
-            except StopAsyncIteration:
-                return None
-
-        taken = self._loop.run(take())
-        if taken is None:
+        while not self._taken:
+            self._loop.run(self._take())
+        first = self._taken[0]
+        if isinstance(first, tuple):
+            # An interrupt comes with a call, and there is none from here on: nothing parts the event from its position.
+            del self._taken[0]
+            self._position = first[1]
+            return first[0]
+        del self._taken[0]
+        if first is None:
             raise StopIteration
-        return taken[0]
+        raise first
+
+    async def _take(self) -> None:
+        async with self._taking:
+            if self._taken:
+                return
+            try:
+                event = await self._events.__anext__()
+            except StopAsyncIteration:
+                self._taken.append(None)
+            except HubbubError as error:
+                self._taken.append(error)
+            else:
+                self._taken.append((event, self._events.position))
 
 
 class BlockingRoom:

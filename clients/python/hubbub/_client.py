@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._errors import closed
+from ._errors import HubbubError, closed
 from ._http import Http
 from ._keys import Keys
 from ._options import Options
@@ -52,6 +52,14 @@ class Client:
         self._http.token = token
         if self._socket:
             self._socket.renew(token)
+
+    @property
+    def last_error(self) -> HubbubError | None:
+        """Why the socket of the rooms, a watch or a `poll` is without a connection or an answer now.
+
+        They try again and say nothing. `None` while all is well, and at first.
+        """
+        return self._http.troubles.last
 
     async def close(self) -> None:
         """Ends everything. Messages without a receipt are refused with code `closed`.

@@ -15,6 +15,7 @@ from yarl import URL
 
 from ._errors import OPEN_CODES, HubbubError, closed, unreachable
 from ._options import Options
+from ._troubles import Troubles, told
 
 #: Answers of overload, which say when to come back.
 OVERLOAD = (429, 503)
@@ -66,6 +67,11 @@ def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubEr
     if not isinstance(problem, dict) or not isinstance(problem.get("code"), str):
         detail = body[:200].decode("utf-8", "replace") or f"the server answered {status}"
         problem = {"detail": detail, "contentType": headers.get("content-type", "")}
+    if 300 <= status < 400:
+        # The token is not for others, and followed, a write would become a read, whose success says nothing.
+        where = f"to {headers['location'][:200]}" if "location" in headers else "elsewhere"
+        detail = f"the server redirects {where}; only the address that answers itself will do"
+        problem = {"code": "unexpected", "retryable": False, "detail": detail}
     is_retryable = status in (408, 429) or (status >= 500 and status != 501)
     base = {"code": CODES.get(status, "unexpected"), "retryable": is_retryable}
     return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after_of(status, headers)})
@@ -86,6 +92,12 @@ def _checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
+async def _refuse_redirect(session: object, context: object, params: aiohttp.TraceRequestRedirectParams) -> None:
+    """Sockets cannot be told to follow none."""
+    params.response.close()
+    raise problem_of(params.response.status, params.response.headers, b"")
+
+
 async def _count(session: object, context: SimpleNamespace, params: object) -> None:
     if context.trace_request_ctx is not None:
         context.trace_request_ctx.append(None)
@@ -99,6 +111,9 @@ class Http:
         self.options = options
         #: Why the last handshake of a socket was refused.
         self.refusal: HubbubError | None = None
+        #: What is under the last socket.
+        self.transport: asyncio.Transport | None = None
+        self.troubles = Troubles()
         self._session: aiohttp.ClientSession | None = None
         self._closing = asyncio.Event()
 
@@ -124,15 +139,19 @@ class Http:
         if self._session is None:
             trace = aiohttp.TraceConfig()
             trace.on_request_headers_sent.append(_count)
-            trace.on_request_end.append(self._keep_refusal)
+            trace.on_request_end.append(self._look_at_handshake)
+            trace.on_request_redirect.append(_refuse_redirect)
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, trace_configs=[trace])
         return self._session
 
-    async def _keep_refusal(self, session: object, context: object, params: aiohttp.TraceRequestEndParams) -> None:
-        """aiohttp drops the body of what refuses a handshake."""
+    async def _look_at_handshake(self, session: object, context: object, params: aiohttp.TraceRequestEndParams) -> None:
+        """aiohttp drops the body of what refuses one, and shows nobody what is under a socket."""
         response, body = params.response, b""
-        if "Sec-WebSocket-Key" not in params.headers or response.status < 400:
+        if "Sec-WebSocket-Key" not in params.headers:
+            return
+        if response.status == 101:
+            self.transport = response.connection.transport if response.connection else None
             return
         while len(body) < REFUSAL_BYTES_MAX and (chunk := await response.content.read(REFUSAL_BYTES_MAX)):
             body += chunk
@@ -174,7 +193,8 @@ class Http:
         every = {**self.headers(), **headers}
         try:
             request = self.session.request(
-                method, url, data=body, headers=every, timeout=timeout, trace_request_ctx=sent
+                method, url, data=body, headers=every, timeout=timeout, trace_request_ctx=sent,
+                proxy=self.options.proxy,
             )
             async with request as response:
                 answer = Answer(response.status, response.headers, await response.read())
@@ -193,11 +213,13 @@ class Http:
         end = loop.time() + self.options.patience
         is_open = False
         attempt = 0
+        last: HubbubError | None = None
         while True:
             sent: list[None] = []
             token = self.token
             try:
-                return await self.once(method, path, body, headers or {}, self.options.answer_max + wait, sent)
+                with told(lambda: last):
+                    return await self.once(method, path, body, headers or {}, self.options.answer_max + wait, sent)
             except HubbubError as error:
                 self.heed_renewal(error, token)
                 is_open = is_open or len(sent) > 1
@@ -206,7 +228,9 @@ class Http:
                     error.is_open = is_open
                     raise
                 is_open = is_open or error.code in OPEN_CODES
-            await self.sleep(pause)
+                last = error
+            with told(lambda: last):
+                await self.sleep(pause)
             attempt += 1
 
     async def json(

@@ -16,6 +16,7 @@ from yarl import URL
 
 from ._errors import HubbubError, unreachable
 from ._http import Http, problem_of, strange
+from ._troubles import told
 from ._types import Position, Reset
 
 T = TypeVar("T")
@@ -177,6 +178,8 @@ class Keys:
             answer = await self._http.call("PUT", _path(key), body, headers)
         except HubbubError as error:
             raise _open_if_repeated(error) from None
+        if answer.status not in (201, 204):
+            raise strange(f"status {answer.status}")
         return Put(_revision(answer.headers), answer.status == 201)
 
     async def delete(self, key: str, *, revision: int | None = None) -> bool:
@@ -262,7 +265,8 @@ class Watch(AsyncIterator[KeyEvent]):
         # A caller that gives up leaves it to the next one, also if it gives up when the event is there.
         self._reading = reading = self._reading or asyncio.ensure_future(self._next())
         try:
-            event, self._position = await asyncio.shield(reading)
+            with told(lambda: self._http.troubles.of(self)):
+                event, self._position = await asyncio.shield(reading)
         except asyncio.CancelledError:
             if not reading.cancelled():
                 raise
@@ -291,13 +295,21 @@ class Watch(AsyncIterator[KeyEvent]):
         return event, self._cursor
 
     async def _follow(self) -> AsyncGenerator[KeyEvent, None]:
+        try:
+            async for event in self._connections():
+                yield event
+        finally:
+            self._http.troubles.set(self, None)
+
+    async def _connections(self) -> AsyncIterator[KeyEvent]:
         attempt = 0
         while True:
-            retry_after = 0.0
+            trouble = HubbubError({"code": "unreachable", "detail": "the connection was lost", "retryable": True})
             token = self._http.token
             try:
                 async for event in self._connection():
                     attempt = 0
+                    self._http.troubles.set(self, None)
                     if event:
                         yield event
             except HubbubError as error:
@@ -307,11 +319,12 @@ class Watch(AsyncIterator[KeyEvent]):
                 self._http.heed_renewal(error, token)
                 if not error.retryable:
                     raise
-                retry_after = error.retry_after
+                trouble = error
             # `wait_for` may lose a cancellation that comes together with its result (before Python 3.12).
             if self._is_over:
                 return
-            await asyncio.sleep(self._http.options.pause(attempt, retry_after))
+            self._http.troubles.set(self, trouble)
+            await asyncio.sleep(self._http.options.pause(attempt, trouble.retry_after))
             attempt += 1
 
     def _reset(self, problem: dict[str, Any]) -> Reset:
@@ -348,7 +361,7 @@ async def _events(http: Http, path: str) -> AsyncIterator[dict[str, str]]:
     text = b""
     try:
         url = URL(http.url + path, encoded=True)
-        connecting = http.session.get(url, headers=headers, timeout=timeout)
+        connecting = http.session.get(url, headers=headers, timeout=timeout, proxy=options.proxy)
         async with await asyncio.wait_for(connecting, options.answer_max) as response:
             if response.status >= 300:
                 raise problem_of(response.status, response.headers, await response.read())

@@ -25,6 +25,8 @@ class Options:
     waiting_max: int = 1_000
     #: Most messages of one room on the way at a time.
     in_flight_max: int = 32
+    #: The URL of an HTTP proxy. Those of the environment are not used.
+    proxy: str | None = None
 
     def pause(self, attempt: int, retry_after: float = 0.0, draw: Callable[[], float] = random.random) -> float:
         """The pause before another attempt, in seconds, `attempt` from 0: never less than the server asks for.

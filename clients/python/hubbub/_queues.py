@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ._errors import HubbubError
 from ._http import Http
-from ._ids import make_id
+from ._ids import make_id, segment_of
 from ._options import OVERLOAD_ATTEMPT
 
 #: Longest time the server waits for a message, in seconds.
@@ -32,7 +32,7 @@ class Queue:
     def __init__(self, name: str, http: Http) -> None:
         self.name = name
         self._http = http
-        self._path = f"/v1/queues/{quote(name, safe='')}"
+        self._path = f"/v1/queues/{segment_of(name)}"
 
     async def create(self, **settings: Any) -> dict[str, Any]:
         """Creates the queue, or changes the settings that are named, as in docs/api.md: `leaseMs`, `maxDeliveries`, …"""
@@ -80,16 +80,22 @@ class Queue:
         acknowledgement fails: then the message comes again, but with `is_open` it may be done. Cancelling ends the
         handler, too: its message comes again when the lease ends.
         """
-        while True:
-            try:
-                wait_ms = int(WAIT_MAX * 1_000)
-                for delivery in await self.take(lease_ms=lease_ms, wait_ms=wait_ms, receiver=receiver):
-                    await _work(delivery, handler, lease_ms, on_error)
-            except HubbubError as error:
-                if not error.retryable:
-                    raise
-                # Whatever the patience was.
-                await self._http.sleep(self._http.options.pause(OVERLOAD_ATTEMPT, error.retry_after))
+        who, troubles = object(), self._http.troubles
+        try:
+            while True:
+                try:
+                    wait_ms = int(WAIT_MAX * 1_000)
+                    for delivery in await self.take(lease_ms=lease_ms, wait_ms=wait_ms, receiver=receiver):
+                        await _work(delivery, handler, lease_ms, on_error)
+                    troubles.set(who, None)
+                except HubbubError as error:
+                    if not error.retryable:
+                        raise
+                    troubles.set(who, error)
+                    # Whatever the patience was.
+                    await self._http.sleep(self._http.options.pause(OVERLOAD_ATTEMPT, error.retry_after))
+        finally:
+            troubles.set(who, None)
 
 
 class Delivery:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timezone
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from ._errors import HubbubError
 from ._http import Http
-from ._ids import make_id
+from ._ids import make_id, segment_of
 from ._socket import Socket
 from ._types import Message, MessageEvent, Position, Ready, Receipt, Reset, RoomEvent
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Room:
@@ -29,12 +34,12 @@ class Room:
         """Returns once the message is on disk. Until then it is sent again, with the same id.
 
         Messages of one room are stored in the order of these calls. A call that is cancelled gives its message up: it
-        may be stored nevertheless.
+        may be stored nevertheless. `timestamp` is the time of the call, if none is given.
         """
         frame = {
             "type": "send", "roomId": self.name, "message": text, "messageId": message_id or make_id(),
             "messageType": message_type, "userId": user_id or self._http.user,
-            "username": username or self._username, "timestamp": timestamp,
+            "username": username or self._username, "timestamp": timestamp or _now(),
         }
         return await self._socket().send({name: value for name, value in frame.items() if value is not None})
 
@@ -52,7 +57,7 @@ class Room:
     async def history(self, **parameters: Any) -> dict[str, Any]:
         """A page of history, newest last: `after`, `before`, `limit`, `epoch`."""
         query = urlencode({name: value for name, value in parameters.items() if value is not None})
-        path = f"/v1/rooms/{quote(self.name, safe='')}/messages?{query}"
+        path = f"/v1/rooms/{segment_of(self.name)}/messages?{query}"
         page: dict[str, Any] = await self._http.json("messages", "GET", path)
         page["messages"] = [Message.of(message) for message in page["messages"]]
         return page

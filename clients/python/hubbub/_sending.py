@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
 from ._errors import HubbubError
+from ._life import Question
 from ._options import Options
 from ._types import Receipt
 
@@ -21,7 +21,8 @@ class Outgoing:
     def __init__(self, frame: dict[str, Any]) -> None:
         self.frame = frame
         self.ref = ""
-        self.sent_at = 0.0
+        #: By its last frame.
+        self.asked: Question | None = None
         #: Given up on the way: it keeps its place until its answer comes, and does not go out again.
         self.is_given_up = False
         self.done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -51,7 +52,7 @@ class Lane:
 
 class Lanes:
     def __init__(
-        self, options: Options, transmit: Callable[[dict[str, Any]], bool], backoff: Callable[[int], float]
+        self, options: Options, transmit: Callable[[dict[str, Any], Question | None], bool], backoff: Callable[[int], float]
     ) -> None:
         self._options = options
         self._transmit = transmit
@@ -95,9 +96,9 @@ class Lanes:
                 self._remove(outgoing)
                 outgoing.fail(error)
 
-    def oldest_sent_at(self) -> float:
-        """When the oldest frame without an answer was sent; 0 if there is none."""
-        return next((outgoing.sent_at for outgoing in self._unanswered.values()), 0.0)
+    def oldest(self) -> Question | None:
+        """The oldest frame without an answer."""
+        return next((outgoing.asked for outgoing in self._unanswered.values()), None)
 
     # ---- The connection --------------------------------------------------------------------------------------------
 
@@ -199,9 +200,9 @@ class Lanes:
             self._lanes[outgoing.room] = self._lanes.pop(outgoing.room)
             self._refs += 1
             outgoing.ref = f"m{self._refs}"
-            outgoing.sent_at = time.monotonic()
+            outgoing.asked = Question()
             self._unanswered[outgoing.ref] = outgoing
-            self._transmit({**outgoing.frame, "ref": outgoing.ref})
+            self._transmit({**outgoing.frame, "ref": outgoing.ref}, outgoing.asked)
 
     def _remove(self, outgoing: Outgoing) -> None:
         lane = self._lanes.get(outgoing.room)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -18,11 +17,13 @@ from urllib.parse import quote
 
 import aiohttp
 
-from ._errors import HubbubError
+from ._errors import HubbubError, unreachable
 from ._followers import Follower, Followers
 from ._http import Http, retry_after_of
+from ._life import Life, Question
 from ._options import OVERLOAD_ATTEMPT
 from ._sending import Lanes
+from ._troubles import told
 from ._types import Receipt
 
 UNAUTHORIZED = 4401
@@ -52,7 +53,7 @@ class Ended(NamedTuple):
     reason: str
     #: Seconds that a refused handshake asks to wait.
     retry_after: float = 0.0
-    #: What a refused handshake says.
+    #: What a refused handshake says, or why there was none.
     problem: dict[str, Any] | None = None
 
     def given_wait(self) -> float | None:
@@ -61,8 +62,8 @@ class Ended(NamedTuple):
         return min(int(found[1]) / 1000, GIVEN_WAIT_MAX) if found else None
 
 
-#: How a connection ended that was lost on the way.
-LOST = Ended(1006, "")
+#: The close code of a connection that was lost on the way.
+LOST = 1006
 
 
 class Socket:
@@ -77,11 +78,11 @@ class Socket:
         self._lanes = Lanes(http.options, self._transmit, self.backoff)
         self._refs = 0
         self._attempt = 0
-        self._heard_at = 0.0
+        self._life = Life()
         self._is_open = False
         self._is_closed = False
         #: Frames to write, text or the payload of a pong; bounded by the unanswered ones and the subscriptions.
-        self._frames: asyncio.Queue[str | bytes] = asyncio.Queue()
+        self._frames: asyncio.Queue[tuple[str | bytes, Question | None]] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     # ---- The connection --------------------------------------------------------------------------------------------
@@ -116,10 +117,12 @@ class Socket:
                 # Whoever waits would wait for ever.
                 return self._end({"code": "unexpected", "detail": f"the connection failed: {error!r}"})
             code = ended.code
+            detail = ended.reason or f"the connection was closed with {code}"
+            lost = {"code": "unreachable", "detail": detail, "retryable": True}
+            self._http.troubles.set(self, HubbubError(ended.problem or lost))
             # Another token was given since. On this connection it came too late, or was refused.
             is_outdated = code == UNAUTHORIZED and self._http.token != token
             if code in FINAL_CODES and not is_outdated:
-                detail = ended.reason or f"the connection was closed with {code}"
                 problem = ended.problem or {"code": FINAL_CODES[code], "detail": detail}
                 return self._end({**problem, "retryable": False})
             if code in OVERLOAD_CODES:
@@ -136,29 +139,33 @@ class Socket:
         url = re.sub("^http", "ws", http.url) + "/v1/ws"
         if http.user is not None:
             url += f"?user={quote(http.user, safe='')}"
-        http.refusal = None
+        http.refusal = http.transport = None
         try:
             # Pongs are written here, in their place among the frames: the order after a refusal depends on that.
             connecting = http.session.ws_connect(
-                url, headers=http.headers(), autoping=False, autoclose=False, max_msg_size=FRAME_BYTES_MAX, compress=0
+                url, headers=http.headers(), autoping=False, autoclose=False, max_msg_size=FRAME_BYTES_MAX, compress=0,
+                proxy=self._options.proxy,
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
         except aiohttp.WSServerHandshakeError as error:
-            code = REFUSALS.get(error.status, REFUSED if 400 <= error.status < 500 else LOST.code)
+            code = REFUSALS.get(error.status, REFUSED if 300 <= error.status < 500 else LOST)
             reason = f"the server answered {error.status}"
             problem = http.refusal.problem if http.refusal else None
             return Ended(code, reason, retry_after_of(error.status, error.headers or {}), problem)
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
-            return LOST
+        except HubbubError as error:
+            # A redirect, or the client was closed.
+            return Ended(REFUSED if error.status else LOST, str(error), problem=error.problem)
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            return Ended(LOST, str(error), problem=unreachable(error).problem)
         self._on_open(token)
         reading = asyncio.create_task(self._read(socket))
         others = [asyncio.create_task(self._write(socket)), asyncio.create_task(self._watch())]
         try:
             await asyncio.wait([reading, *others], return_when=asyncio.FIRST_COMPLETED)
-            return reading.result() if reading.done() else LOST
-        except ValueError:
-            # What the server sent is no JSON: somebody stands between.
-            return LOST
+            return reading.result() if reading.done() else Ended(LOST, self._why_over(others))
+        except ValueError as error:
+            # Somebody stands between.
+            return Ended(LOST, f"what the server sent is no JSON: {error}")
         finally:
             self._on_lost(reading)
             for part in [reading, *others]:
@@ -176,7 +183,8 @@ class Socket:
 
     def _on_open(self, token: str | None) -> None:
         """`token` is what the handshake said."""
-        self._heard_at = time.monotonic()
+        self._http.troubles.set(self, None)
+        self._life.begin(self._http.transport)
         self._is_open = True
         self._frames = asyncio.Queue()
         renewed = self._http.token
@@ -204,44 +212,46 @@ class Socket:
     async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> Ended:
         while True:
             message = await socket.receive()
-            self._heard_at = time.monotonic()
+            self._life.heard()
             if message.type == aiohttp.WSMsgType.TEXT:
                 self._on_frame(json.loads(message.data))
             elif message.type == aiohttp.WSMsgType.PING:
                 self._lanes.on_ping()
-                self._frames.put_nowait(bytes(message.data))
+                self._frames.put_nowait((bytes(message.data), None))
             elif message.type == aiohttp.WSMsgType.CLOSE:
-                return Ended(int(message.data or LOST.code), message.extra or "")
+                return Ended(int(message.data or LOST), message.extra or "")
             elif message.type != aiohttp.WSMsgType.PONG:
-                return LOST
+                return Ended(LOST, str(socket.exception() or ""))
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:
-            frame = await self._frames.get()
+            frame, question = await self._frames.get()
             if isinstance(frame, str):
                 await socket.send_str(frame)
             else:
                 await socket.pong(frame)
+            self._life.wrote()
+            if question:
+                question.written()
 
     async def _watch(self) -> None:
         """Ends when the connection is dead: a silent one is probed, one without an answer is given up."""
         silence_max, answer_max = self._options.silence_max, self._options.answer_max
-        probed_at = 0.0
         while True:
             await asyncio.sleep(min(silence_max, answer_max, 2.0) / 2)
-            now = time.monotonic()
-            asked_at = min(filter(None, [self._lanes.oldest_sent_at(), probed_at]), default=now)
-            if probed_at < self._heard_at:
-                probed_at = 0.0
-            if now - max(asked_at, self._heard_at) > answer_max:
+            if self._life.is_over(self._lanes.oldest(), answer_max):
                 return
-            if not probed_at and now - self._heard_at > silence_max:
-                probed_at = now
-                self._transmit({"type": "ping"})
+            probe = self._life.probe_if_silent(silence_max)
+            if probe:
+                self._transmit({"type": "ping"}, probe)
 
-    def _transmit(self, frame: dict[str, Any]) -> bool:
+    def _why_over(self, others: list[asyncio.Task[None]]) -> str:
+        failed = [str(error) for task in others if task.done() and not task.cancelled() and (error := task.exception())]
+        return failed[0] if failed else f"no answer for {self._options.answer_max} s"
+
+    def _transmit(self, frame: dict[str, Any], question: Question | None = None) -> bool:
         if self._is_open:
-            self._frames.put_nowait(json.dumps(frame))
+            self._frames.put_nowait((json.dumps(frame), question))
         return self._is_open
 
     # ---- Following -------------------------------------------------------------------------------------------------
@@ -274,7 +284,8 @@ class Socket:
         """Nothing else may hold a task that waits for its event."""
         self._held.append(follower)
         try:
-            yield
+            with told(lambda: self._http.troubles.of(self)):
+                yield
         finally:
             self._held.remove(follower)
 
@@ -315,7 +326,8 @@ class Socket:
         self.connect()
         outgoing = self._lanes.send(frame)
         try:
-            return await outgoing.done
+            with told(lambda: self._http.troubles.of(self)):
+                return await outgoing.done
         except asyncio.CancelledError:
             self._lanes.cancel(outgoing)
             raise

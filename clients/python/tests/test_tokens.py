@@ -54,7 +54,7 @@ class Renewing(Scripted):
                 return web.json_response(REFUSAL, status=401)
             if request.method == "POST":
                 return web.json_response({"messages": []})
-            return web.Response(headers={"etag": '"4"'})
+            return web.Response(status=204 if request.method == "PUT" else 200, headers={"etag": '"4"'})
 
         client = await self.first(answer)
         for work in (client.queue("q").take(wait_ms=5_000), client.keys.put("k", "v")):

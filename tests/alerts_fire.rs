@@ -8,7 +8,7 @@ use crate::harness::prometheus::has_prometheus;
 
 const RULES: &str = include_str!("../deploy/prometheus/alerts.yml");
 const CASES: &str = include_str!("../deploy/prometheus/alerts_test.yml");
-const OPERATIONS: &str = include_str!("../docs/operations.md");
+const RUNBOOK: &str = include_str!("../docs/alerts.md");
 
 /// Runs promtool in `deploy/prometheus`; must succeed.
 fn promtool(arguments: &[&str]) {
@@ -68,10 +68,10 @@ fn alerts_fire() {
 #[test]
 fn every_alert_has_a_runbook() {
     let alerts = names(RULES, "- alert: ");
-    let entries = names(OPERATIONS, "### Hubbub");
+    let entries = names(RUNBOOK, "### Hubbub");
     assert_eq!(alerts, entries.iter().map(|entry| format!("Hubbub{entry}")).collect::<Vec<_>>());
     let links = names(RULES, "runbook_url: ");
     let anchors: Vec<String> =
-        alerts.iter().map(|alert| format!("'docs/operations.md#{}'", alert.to_lowercase())).collect();
+        alerts.iter().map(|alert| format!("'docs/alerts.md#{}'", alert.to_lowercase())).collect();
     assert_eq!(links, anchors);
 }

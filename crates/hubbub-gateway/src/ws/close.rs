@@ -91,7 +91,8 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
     },
     CloseCode {
         code: FLOODING,
-        meaning: "the first token, or too many requests in a row, were refused for their rate",
+        meaning: "the first token, or too many requests in a row, were refused for their rate; or messages of more than 1,000 rooms \
+                  were refused at once",
         reconnect: "later, and sending less",
     },
 ];

@@ -1,4 +1,4 @@
-//! How each component is, in words, and what to do about it. The remedies are those of `docs/operations.md`, in short.
+//! How each component is, in words, and what to do about it. The remedies are those of `docs/operations.md` and `docs/alerts.md`, in short.
 
 use hubbub_core::invariant::broken_invariants;
 use hubbub_core::store::StoreHealth;
@@ -86,8 +86,7 @@ fn store(gateway: &Gateway, read: StoreRead) -> ComponentState {
     match gateway.store.health() {
         StoreHealth::Up => {}
         StoreHealth::Alarm(reason) => {
-            let remedy =
-                "Reads and writes go on. Look at the server's log, and at the alerts in docs/operations.md.";
+            let remedy = "Reads and writes go on. Look at the server's log, and at docs/alerts.md.";
             return ComponentState::degraded(NAME, reason, remedy);
         }
         StoreHealth::DiskFull(reason) => {
@@ -143,7 +142,7 @@ fn log(log: LogHealth) -> ComponentState {
         return ComponentState::down(NAME, fault, remedy);
     }
     if let Some(alarm) = log.alarm {
-        let remedy = "What is accepted waits in the broker. Look at the server's log, and at the alerts in docs/operations.md: \
+        let remedy = "What is accepted waits in the broker. Look at the server's log, and at docs/alerts.md: \
                     HubbubNoCommitter, HubbubPartitionsWithoutCommitter and HubbubPartitionFaults.";
         return ComponentState::degraded(NAME, alarm, remedy);
     }

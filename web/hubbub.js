@@ -1,5 +1,5 @@
 /**
- * Client for a Hubbub server: one socket for any number of rooms, in pages and Node 20 and later. No dependencies.
+ * Client for a Hubbub server: one socket for any number of rooms, in pages and Node 20.3 and later. No dependencies.
  *
  * What it does for you:
  * - **A message is stored once.** Each has an id from the moment it is made; until its receipt has come it is sent
@@ -86,15 +86,30 @@ const RECONNECT_AFTER_MAX = 60_000;
 const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
 const CHECK_EVERY = 2_000;
+/** Time for the answer to a probe that was asked for, in ms. */
+const PROBE_MAX = 5_000;
 
 /** What the ref of a read mark begins with, and of nothing else. */
 const MARK = "r";
+const CLOSED = { code: "closed", detail: "the client was closed" };
 const CANCELED = { code: "canceled", detail: "the message was given up; it may be stored", retryable: true };
 
 /** The wait that a server which shuts down gives each client, in ms, so that they do not return all at once. */
 function reconnectAfter(code, reason) {
   const given = code === CLOSE_GOING_AWAY && /reconnect after (\d+) ms/.exec(reason);
   return given ? Math.min(Number(given[1]), RECONNECT_AFTER_MAX) : undefined;
+}
+
+/**
+ * Calls somebody else's code. What it throws is no reason to stop in the middle of something: it goes to where the platform
+ * reports what nobody catches.
+ */
+function tell(call) {
+  try {
+    call();
+  } catch (error) {
+    queueMicrotask(() => { throw error; });
+  }
 }
 
 /** A refusal by the server, or a failure to reach it. `code` is stable; see docs/api.md. */
@@ -120,6 +135,22 @@ export function makeId() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** A name as a part of a path. Throws `invalid` for those that no path keeps, however they are written. */
+export function segmentOf(name) {
+  if (name !== "." && name !== "..") return encodeURIComponent(name);
+  const fault = { field: "name", rule: "must not be . or .., which a path loses" };
+  throw new HubbubError({ code: "invalid", errors: [fault] });
+}
+
+/** The problem of an answer that sends the caller elsewhere. The token is not for others, and a POST would become a GET. */
+export function redirection(status, location) {
+  const where = location ? `to ${location.slice(0, 200)}` : "elsewhere";
+  return { code: "unexpected", detail: `the server redirects ${where}; only the address that answers itself will do`, status, retryable: false };
+}
+
+/** Whether the answer of a `fetch` with `redirect: "manual"` is a redirection. Browsers say no more than that it is. */
+export const isRedirected = ({ type, status }) => type === "opaqueredirect" || (status >= 300 && status < 400);
+
 /** An outgoing message; created by {@link Hubbub#send}. */
 class Outgoing {
   constructor(frame, retry, cancel) {
@@ -137,7 +168,7 @@ class Outgoing {
     /** Sends a failed message again, with the same id. If it was stored after all, it is not stored twice. */
     this.retry = () => retry(this);
     /** Gives the message up: it fails with `problem`. What is on the way may be stored nevertheless. */
-    this.cancel = (problem = CANCELED) => cancel(this, problem);
+    this.cancel = (problem) => cancel(this, problem);
     this.renew();
   }
 
@@ -244,8 +275,8 @@ class Subscription {
     // A cursor of another epoch is answered by a `reset` next, which carries the new epoch.
     if (cursor.epoch === undefined || (cursor.seq ?? this.resume) === 0) cursor.epoch = position.epoch;
     this.cursors.set(room, cursor);
-    this.options.onSubscribed?.(room, position);
-    if (isReplaced) this.options.onReset?.(room, { ...position, historyReplaced: true });
+    tell(() => this.options.onSubscribed?.(room, position));
+    if (isReplaced) tell(() => this.options.onReset?.(room, { ...position, historyReplaced: true }));
   }
 
   /** A cursor of an older history of a room that is not mine now would make all others begin anew at each connection. */
@@ -254,7 +285,7 @@ class Subscription {
     for (const [room, cursor] of this.cursors) {
       cursor.isLeft = !this.announced.has(room) && cursor.epoch !== undefined && cursor.epoch !== this.epoch;
     }
-    this.options.onLive?.(rooms);
+    tell(() => this.options.onLive?.(rooms));
   }
 
   onReset(room, position) {
@@ -265,7 +296,7 @@ class Subscription {
     const seq = this.options.resetTo === "live" ? position.head : 0;
     this.cursors.set(room, { epoch: position.epoch, seq });
     const historyReplaced = known !== undefined && known !== position.epoch;
-    this.options.onReset?.(room, { ...position, historyReplaced });
+    tell(() => this.options.onReset?.(room, { ...position, historyReplaced }));
   }
 
   onMessage(message) {
@@ -273,7 +304,7 @@ class Subscription {
     if (!this.announced.has(message.roomId) || !cursor || (!cursor.isAssumed && message.seq <= cursor.seq)) return;
     cursor.isAssumed = false;
     cursor.seq = message.seq;
-    this.options.onMessage?.(message);
+    tell(() => this.options.onMessage?.(message));
   }
 }
 
@@ -316,6 +347,10 @@ export class Hubbub {
   #openedAt = 0;
   #heardAt = 0;
   #probedAt = 0;
+  /** What the socket said at the last look: bytes that wait to go out, and bytes that came. */
+  #unsentBytes = 0;
+  #bytesRead = 0;
+  #probeTimer;
   #refs = 0;
   #waiting = 0;
   #failures = 0;
@@ -340,7 +375,7 @@ export class Hubbub {
   }
 
   get user() { return this.#options.user; }
-  /** One of {@link State}, with details: `{state, attempt, retryAt?, code?, reason?}`. */
+  /** One of {@link State}, with details: `{state, attempt, retryAt?, code?, reason?}`. While connecting, why it last was not. */
   get connection() { return this.#state; }
   /** Number of messages without a receipt, not counting failed ones. */
   get waiting() { return this.#waiting; }
@@ -361,7 +396,7 @@ export class Hubbub {
   }
 
   #emit(event, value) {
-    for (const listener of this.#listeners.get(event) ?? []) listener(value);
+    for (const listener of this.#listeners.get(event) ?? []) tell(() => listener(value));
   }
 
   // ---- The connection ----
@@ -387,13 +422,14 @@ export class Hubbub {
     socket.onclose = ifCurrent((event) => this.#onClosed(event));
     // A close event follows, and tells more.
     socket.onerror = () => {};
-    this.#probedAt = 0;
+    this.#probedAt = this.#unsentBytes = this.#bytesRead = 0;
     this.#heardAt = performance.now();
     clearInterval(this.#checkTimer);
     const { silenceMax, answerMax } = this.#options;
     this.#checkTimer = setInterval(() => this.#check(), Math.min(CHECK_EVERY, silenceMax, answerMax));
     this.#checkTimer.unref?.();
-    this.#setState({ state: State.CONNECTING });
+    const { code, reason } = this.#state;
+    this.#setState({ state: State.CONNECTING, code, reason });
   }
 
   /**
@@ -406,14 +442,25 @@ export class Hubbub {
     else if (this.#state.state === State.CLOSED && this.#state.code === CLOSE_UNAUTHORIZED) this.connect();
   }
 
-  /** Ends the connection for good. Messages without a receipt fail with code `closed`. */
+  /** Ends the connection for good. Messages without a receipt, and further ones, fail with code `closed`. */
   close() {
     const socket = this.#socket;
     this.#socket = null;
     this.#disconnected();
-    for (const outgoing of this.outgoing) this.#fail(outgoing, { code: "closed", detail: "the client was closed" });
+    this.#state = { ...this.#state, state: State.CLOSED, code: CLOSE_NORMAL };
+    this.#failAll(CLOSED);
     this.#setState({ state: State.CLOSED, code: CLOSE_NORMAL });
     socket?.close(CLOSE_NORMAL);
+  }
+
+  #failAll(problem) { for (const outgoing of this.outgoing) this.#fail(outgoing, problem); }
+
+  /** Why nothing is sent any more, if so. After the end of a token another one may be given: until then messages wait. */
+  get #ending() {
+    const { state, code, reason } = this.#state;
+    if (state !== State.CLOSED || code === CLOSE_UNAUTHORIZED) return undefined;
+    if (code === CLOSE_NORMAL) return CLOSED;
+    return { code: "closed", detail: `the server closed the connection for good: ${reason || code}` };
   }
 
   #setState(state) {
@@ -437,6 +484,8 @@ export class Hubbub {
     clearTimeout(this.#markTimer);
     this.#markTimer = undefined;
     clearInterval(this.#checkTimer);
+    clearTimeout(this.#probeTimer);
+    this.#probeTimer = undefined;
     this.#unanswered.clear();
     this.#isGated = false;
     this.#leaving.clear();
@@ -455,7 +504,11 @@ export class Hubbub {
     if (largest && !largest.isGivenUp) this.#fail(largest, { code: "too_large", detail: "the server takes no frame as big as this" });
     // A newer token than the handshake's came too late, or was refused on this socket: it gets one of its own.
     const isRenewed = code === CLOSE_UNAUTHORIZED && this.#options.token !== this.#socketToken;
-    if (FINAL_CLOSE_CODES.has(code) && !isRenewed) return this.#setState({ state: State.CLOSED, code, reason, problem });
+    if (FINAL_CLOSE_CODES.has(code) && !isRenewed) {
+      this.#setState({ state: State.CLOSED, code, reason, problem });
+      // A listener may have connected again.
+      return this.#ending && this.#failAll(this.#ending);
+    }
     if (this.#openedAt && performance.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
     this.#failures += 1;
@@ -475,6 +528,7 @@ export class Hubbub {
 
   /** Detects dead connections: probes a silent one, and drops one that does not answer. */
   #check() {
+    this.#noteTraffic();
     const now = performance.now();
     const { silenceMax, answerMax } = this.#options;
     const oldest = this.#unanswered.values().next().value;
@@ -482,19 +536,55 @@ export class Hubbub {
       ? now - this.#heardAt > answerMax
       : (this.#probedAt > this.#heardAt && now - this.#probedAt > answerMax) ||
         (oldest && now - Math.max(oldest.sentAt, this.#heardAt) > answerMax);
-    if (isDead) {
-      const socket = this.#socket;
-      this.#onClosed({ code: 1006, reason: "no answer" });
-      socket?.close();
-    } else if (this.#state.state === State.OPEN && now - this.#heardAt > silenceMax && this.#probedAt <= this.#heardAt) {
+    if (isDead) this.#giveUp();
+    else if (this.#state.state === State.OPEN && now - this.#heardAt > silenceMax && this.#probedAt <= this.#heardAt) {
       this.#probedAt = now;
       this.#transmit({ type: "ping" });
     }
   }
 
+  #giveUp() {
+    const socket = this.#socket;
+    this.#onClosed({ code: 1006, reason: "no answer" });
+    socket?.close();
+  }
+
+  /**
+   * A large message takes its time, in either direction: while its bytes move, the connection lives. Browsers tell of those
+   * that go out only.
+   */
+  #noteTraffic() {
+    const { bufferedAmount = 0, bytesRead = 0 } = this.#socket ?? {};
+    if (bufferedAmount < this.#unsentBytes || bytesRead > this.#bytesRead) this.#heardAt = performance.now();
+    this.#unsentBytes = bufferedAmount;
+    this.#bytesRead = bytesRead;
+  }
+
+  /**
+   * Finds out now whether the connection still lives: call it when the machine wakes, or is in another network. If it waits
+   * for the next attempt, it tries at once.
+   */
+  probe() {
+    if (this.#state.state === State.WAITING) return this.connect();
+    if (this.#state.state !== State.OPEN || this.#probeTimer !== undefined) return;
+    const askedAt = performance.now();
+    this.#transmit({ type: "ping" });
+    this.#probeTimer = setTimeout(() => {
+      this.#probeTimer = undefined;
+      this.#noteTraffic();
+      if (this.#heardAt <= askedAt) this.#giveUp();
+    }, PROBE_MAX);
+    this.#probeTimer.unref?.();
+  }
+
+  /** Not while listeners are told that a socket is gone. */
+  get #isOpen() { return this.#socket !== null && this.#state.state === State.OPEN; }
+
   #transmit(frame) {
-    if (this.#state.state !== State.OPEN) return false;
+    if (!this.#isOpen) return false;
+    this.#noteTraffic();
     this.#socket.send(typeof frame === "string" ? frame : JSON.stringify(frame));
+    this.#unsentBytes = this.#socket.bufferedAmount ?? 0;
     return true;
   }
 
@@ -608,7 +698,8 @@ export class Hubbub {
   // ---- Sending ----
 
   /**
-   * Sends a text, now or once connected. It is stored once, after the messages sent to the room before it.
+   * Sends a text, now or once connected. It is stored once, after the messages sent to the room before it. Once the
+   * connection is closed for good it fails with code `closed`; for want of a token (4401) it waits for another one.
    * @param {string} roomId
    * @param {string} text
    * @param {{messageId?: string, messageType?: string, timestamp?: string, userId?: string, username?: string}} [options]
@@ -635,7 +726,7 @@ export class Hubbub {
     this.#enqueue(outgoing);
   }
 
-  #cancel(outgoing, problem) {
+  #cancel(outgoing, problem = this.#canceled) {
     if (outgoing.state === Delivery.DURABLE || outgoing.state === Delivery.FAILED) return;
     if (this.#unanswered.has(outgoing.ref)) {
       // Its answer is still to come: until then it counts among what is on the way, and a ping's gate stays.
@@ -645,7 +736,13 @@ export class Hubbub {
     this.#fail(outgoing, problem);
   }
 
+  get #canceled() {
+    const { reason } = this.#state;
+    return this.#isOpen || !reason ? CANCELED : { ...CANCELED, detail: `${CANCELED.detail}; not connected: ${reason}` };
+  }
+
   #enqueue(outgoing) {
+    if (this.#ending) return this.#fail(outgoing, this.#ending);
     if (this.#waiting >= this.#options.waitingMax) {
       const detail = `${this.#waiting} messages wait already`;
       return this.#fail(outgoing, { code: "queue_full", detail, retryable: true });
@@ -661,7 +758,7 @@ export class Hubbub {
   #flush(lane) {
     while (
       !lane.isHeld && !this.#isGated && lane.sent < Math.min(lane.waiting.length, this.#options.inFlightMax, lane.window) &&
-      this.#unanswered.size < UNANSWERED_MAX && this.#state.state === State.OPEN
+      this.#unanswered.size < UNANSWERED_MAX && this.#isOpen
     ) {
       const outgoing = lane.waiting[lane.sent++];
       // The next free slot is another room's.
@@ -781,7 +878,7 @@ export class Hubbub {
     }
     this.#end(subscription);
     const error = new HubbubError(frame);
-    if (subscription.options.onError) subscription.options.onError(error);
+    if (subscription.options.onError) tell(() => subscription.options.onError(error));
     else this.#emit("error", error);
   }
 
@@ -858,12 +955,13 @@ export class Hubbub {
     let response;
     let text;
     try {
-      const init = { method, headers, body: JSON.stringify(body), signal };
+      const init = { method, headers, body: JSON.stringify(body), signal, redirect: "manual" };
       response = await this.#options.fetch(`${this.#options.url}/v1${path}`, init);
       text = await response.text();
     } catch (error) {
       throw new HubbubError({ code: "unreachable", detail: error.message, retryable: true });
     }
+    if (isRedirected(response)) throw new HubbubError(redirection(response.status, response.headers.get("location")));
     const answer = text === "" && [201, 204].includes(response.status) ? undefined : parse(text);
     if (response.ok && !answer?.isStrange) return answer;
     // A proxy's answer does not say whether it may get better.
@@ -886,8 +984,8 @@ export class Hubbub {
   /** Who is connected and follows the room. */
   presence(roomId) { return this.#ask("GET", ["rooms", roomId, "presence"]); }
 
-  #ask(method, path, query, body) {
-    return this.request(method, path.map((part) => `/${encodeURIComponent(part)}`).join("") + search(query), body);
+  async #ask(method, path, query, body) {
+    return this.request(method, path.map((part) => `/${segmentOf(part)}`).join("") + search(query), body);
   }
 
   /** The user, or whose token it is. */

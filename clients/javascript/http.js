@@ -1,6 +1,6 @@
 /** HTTP requests, repeated until there is a final answer. Pauses have a random part, and heed `Retry-After`. */
 
-import { HubbubError } from "./hubbub.js";
+import { HubbubError, isRedirected, redirection } from "./hubbub.js";
 import { problemOf } from "./problem.js";
 
 /** Codes after which nobody knows whether the request took effect. */
@@ -42,8 +42,11 @@ export const sleep = (ms, signals) => within(ms, signals, (over) => new Promise(
   over.addEventListener("abort", resolve);
 }));
 
-const canceled = () =>
-  new HubbubError({ code: "canceled", detail: "given up by the caller; it may have taken effect" });
+/** `last`: the error of the attempt before, if that ended by itself. */
+function canceled(last) {
+  const why = last ? `; the last attempt: ${last.message}` : "";
+  return new HubbubError({ code: "canceled", detail: `given up by the caller; it may have taken effect${why}` });
+}
 
 /** An answer that is not the server's, whatever its status: a proxy's page, for instance. */
 export const strange = (why) =>
@@ -64,6 +67,7 @@ export function pauseOf(attempt, retryAfter, { backoffFirst, backoffMax }, rando
 }
 
 async function refusalOf(response) {
+  if (isRedirected(response)) return redirection(response.status, response.headers.get("location"));
   const contentType = response.headers.get("content-type") ?? "";
   const problem = problemOf(response.status, await response.text(), contentType);
   const isOverload = response.status === 429 || response.status === 503;
@@ -102,7 +106,7 @@ export class Http {
     let response;
     let problem;
     try {
-      const init = { method, body, headers: this.headers(headers), signal };
+      const init = { method, body, headers: this.headers(headers), signal, redirect: "manual" };
       response = await this.options.fetch(this.options.url + path, init);
       problem = response.ok ? null : await refusalOf(response);
     } catch (error) {
@@ -123,6 +127,7 @@ export class Http {
     const signals = [signal, this.closing];
     const end = performance.now() + patience;
     let isOpen = false;
+    let last;
     for (let attempt = 0; ; attempt++) {
       try {
         return await within(answerMax + waitMs, signals, async (limited) => {
@@ -130,19 +135,20 @@ export class Http {
           return { response, body: await readBody(response), isOpen };
         });
       } catch (error) {
-        this.#throwIfOver(signal);
+        this.#throwIfOver(signal, last);
+        last = error;
         const pause = pauseOf(attempt, error.problem.retryAfter, this.options);
         if (!error.retryable || performance.now() + pause > end) throw Object.assign(error, { isOpen });
         isOpen ||= OPEN_CODES.has(error.code);
         await sleep(pause, signals);
-        this.#throwIfOver(signal);
+        this.#throwIfOver(signal, last);
       }
     }
   }
 
-  #throwIfOver(signal) {
+  #throwIfOver(signal, last) {
     if (this.closing.aborted) throw closed();
-    if (signal?.aborted) throw canceled();
+    if (signal?.aborted) throw canceled(last);
   }
 
   /** A request with JSON, and the JSON of its answer, which has this member. */

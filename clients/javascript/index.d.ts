@@ -171,6 +171,16 @@ export class Keys {
   watch(options?: { prefix?: Key; after?: number; epoch?: string }): Watch;
 }
 
+export interface Connection {
+  /** `waiting`: for the next attempt. `closed`: the server has ended it for good, or you have. */
+  state: "idle" | "connecting" | "open" | "waiting" | "closed";
+  /** Attempts that failed one after another. */
+  attempt: number;
+  /** Close code and cause of the last end, while there is no connection. */
+  code?: number;
+  reason?: string;
+}
+
 export class Client {
   /** Throws `invalid` if the address or the token is none. */
   constructor(url: string, options?: Options);
@@ -178,5 +188,7 @@ export class Client {
   room(name: string): Room;
   queue(name: string): Queue;
   setToken(token: string): void;
+  /** How the socket of the rooms is; `idle` before its first use. */
+  readonly connection: Connection;
   close(): void;
 }

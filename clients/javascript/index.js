@@ -62,6 +62,12 @@ export class Client {
     this.#socket?.setToken(token);
   }
 
+  /** How the socket is: `{state, attempt, code?, reason?}`, with the last cause while there is no connection. */
+  get connection() {
+    const { state, attempt, code, reason } = this.#socket?.connection ?? { state: State.IDLE, attempt: 0 };
+    return { state, attempt, code, reason };
+  }
+
   /** Ends everything. Messages without a receipt are refused with code `closed`. */
   close() {
     this.#http.close();

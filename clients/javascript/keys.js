@@ -118,6 +118,7 @@ export class Keys {
     const headers = { ...condition(revision), ...(ttl === undefined ? {} : { "hubbub-ttl": String(ttl) }) };
     try {
       const { response } = await this.#http.call("PUT", pathOf(key), { body: value, headers, signal });
+      if (response.status !== 201 && response.status !== 204) throw strange(`status ${response.status}`);
       return { revision: revisionOf(response), created: response.status === 201 };
     } catch (error) {
       throw openIfRepeated(error);

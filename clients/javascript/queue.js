@@ -1,7 +1,7 @@
 /** Queues: sending, taking on lease, and working through them. */
 
 import { pauseOf, sleep, withJson } from "./http.js";
-import { makeId } from "./hubbub.js";
+import { makeId, segmentOf } from "./hubbub.js";
 
 /** Longest time the server waits for a message, in ms. */
 const WAIT_MAX = 20_000;
@@ -17,7 +17,7 @@ export class Queue {
     this.name = name;
     this.#http = http;
     this.#user = user;
-    this.#path = `/v1/queues/${encodeURIComponent(name)}`;
+    this.#path = `/v1/queues/${segmentOf(name)}`;
   }
 
   /** Creates the queue, or changes the settings that are named. */

@@ -1,6 +1,6 @@
 /** Rooms: sending, and following from a position. The rules of the socket are in `hubbub.js`. */
 
-import { HubbubError } from "./hubbub.js";
+import { HubbubError, segmentOf } from "./hubbub.js";
 import { query } from "./http.js";
 
 export class Room {
@@ -30,8 +30,8 @@ export class Room {
   subscribe(options = {}) { return new Subscription(this.#engine(), this.name, options); }
 
   /** A page of history, newest last. */
-  history(options = {}) {
-    return this.#http.json("messages", "GET", `/v1/rooms/${encodeURIComponent(this.name)}/messages${query(options)}`);
+  async history(options = {}) {
+    return this.#http.json("messages", "GET", `/v1/rooms/${segmentOf(this.name)}/messages${query(options)}`);
   }
 }
 

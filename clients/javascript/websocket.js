@@ -1,12 +1,14 @@
 /**
  * A WebSocket client (RFC 6455) for Node: text frames, no compression. Node before 22 has none that is stable, and
  * later ones do not tell of pings, which the order after a refusal depends on (docs/protocol.md). It has the members of
- * a browser's WebSocket that `hubbub.js` uses, `onping`, and of a close `retryAfter`, in seconds, and `problem`.
+ * a browser's WebSocket that `hubbub.js` uses, `onping`, `bytesRead`, and of a close `retryAfter`, in seconds, and `problem`.
  */
 
 import { createHash, randomBytes } from "node:crypto";
 import { request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
+import { PassThrough } from "node:stream";
+import { redirection } from "./hubbub.js";
 import { problemOf } from "./problem.js";
 
 const GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -15,6 +17,8 @@ const OPCODE = { CONTINUATION: 0, TEXT: 1, CLOSE: 8, PING: 9, PONG: 10 };
 const MESSAGE_BYTES_MAX = 100 * 1024 * 1024;
 /** Longest part of a refusal that is read, in characters. */
 const REFUSAL_MAX = 64 * 1024;
+/** What is sent goes to the system in pieces of so many bytes: of each it is known when it has gone. */
+const PIECE_BYTES = 64 * 1024;
 /** Time for the other side to answer a close, in ms. */
 const CLOSE_MAX = 2_000;
 const PROTOCOL_ERROR = 1002;
@@ -23,7 +27,7 @@ const NO_STATUS = 1005;
 const LOST = 1006;
 /** Answers to the handshake, and the close codes that mean the same. */
 const REFUSALS = new Map([[401, 4401], [403, 4403], [408, LOST], [429, 4429], [503, 1013]]);
-/** The close code of other answers that blame the client. */
+/** The close code of other answers that blame the client, or send it elsewhere: the next attempt would get the same. */
 const REFUSED = 4400;
 
 /** Splits a stream of bytes into the frames a server sends, and their fragments into messages. */
@@ -108,6 +112,8 @@ class NodeWebSocket {
   onerror = null;
   onping = null;
   #socket = null;
+  /** What is on its way to the socket. */
+  #unsent = new PassThrough();
   #request;
   #isClosing = false;
   #isOver = false;
@@ -128,7 +134,20 @@ class NodeWebSocket {
     this.#request.end();
   }
 
-  send(text) { this.#socket?.write(writeFrame(OPCODE.TEXT, Buffer.from(text))); }
+  /** Bytes that the system has not taken yet. */
+  get bufferedAmount() {
+    return this.#unsent.writableLength + this.#unsent.readableLength + (this.#socket?.writableLength ?? 0);
+  }
+
+  get bytesRead() { return this.#socket?.bytesRead ?? 0; }
+
+  send(text) { this.#write(OPCODE.TEXT, Buffer.from(text)); }
+
+  #write(opcode, payload) {
+    if (!this.#socket || this.#socket.destroyed) return;
+    const frame = writeFrame(opcode, payload);
+    for (let at = 0; at < frame.length; at += PIECE_BYTES) this.#unsent.write(frame.subarray(at, at + PIECE_BYTES));
+  }
 
   close(code = 1000, reason = "") {
     if (!this.#socket) {
@@ -138,7 +157,7 @@ class NodeWebSocket {
     if (this.#isClosing) return;
     this.#isClosing = true;
     const payload = Buffer.concat([Buffer.from([code >> 8, code & 255]), Buffer.from(reason)]);
-    this.#socket.write(writeFrame(OPCODE.CLOSE, payload));
+    this.#write(OPCODE.CLOSE, payload);
     setTimeout(() => this.#socket.destroy(), CLOSE_MAX).unref();
   }
 
@@ -148,9 +167,11 @@ class NodeWebSocket {
       for await (const chunk of response.setEncoding("utf8")) if ((text += chunk).length > REFUSAL_MAX) break;
     } catch { /* cut off: the status says enough */ }
     const { statusCode: status, headers } = response;
-    const code = REFUSALS.get(status) ?? (status >= 400 && status < 500 ? REFUSED : LOST);
-    const more = { retryAfter: Number(headers["retry-after"]) || 0, problem: problemOf(status, text) };
-    this.#end(code, `the server answered ${status}`, more);
+    const isElsewhere = status >= 300 && status < 400;
+    const code = REFUSALS.get(status) ?? (status >= 300 && status < 500 ? REFUSED : LOST);
+    const problem = isElsewhere ? redirection(status, headers.location) : problemOf(status, text);
+    const more = { retryAfter: Number(headers["retry-after"]) || 0, problem };
+    this.#end(code, isElsewhere ? problem.detail : `the server answered ${status}`, more);
     this.#request.destroy();
   }
 
@@ -163,6 +184,7 @@ class NodeWebSocket {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setTimeout(0);
+    this.#unsent.pipe(socket);
     const reader = new FrameReader((opcode, payload) => this.#onFrame(opcode, payload));
     const read = (chunk) => {
       try {
@@ -173,7 +195,7 @@ class NodeWebSocket {
         this.close(fault.code);
         // From the server, 1009 says that what was sent is too big.
         this.#end(fault.code === TOO_BIG ? LOST : fault.code, "the server sent what is no WebSocket frame");
-        socket.end();
+        this.#unsent.end();
       }
     };
     socket.on("data", read);
@@ -188,13 +210,13 @@ class NodeWebSocket {
     if (opcode === OPCODE.TEXT) this.onmessage?.({ data: payload.toString() });
     if (opcode === OPCODE.PING) {
       this.onping?.();
-      this.#socket.write(writeFrame(OPCODE.PONG, payload));
+      this.#write(OPCODE.PONG, payload);
     }
     if (opcode !== OPCODE.CLOSE) return;
     const code = payload.length >= 2 ? payload.readUInt16BE(0) : NO_STATUS;
-    if (!this.#isClosing) this.#socket.write(writeFrame(OPCODE.CLOSE, payload.subarray(0, 2)));
+    if (!this.#isClosing) this.#write(OPCODE.CLOSE, payload.subarray(0, 2));
     this.#end(code, payload.subarray(2).toString());
-    this.#socket.end();
+    this.#unsent.end();
     setTimeout(() => this.#socket.destroy(), CLOSE_MAX).unref();
   }
 

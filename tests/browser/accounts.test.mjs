@@ -126,7 +126,7 @@ test("a login is of one tab", async (test) => {
   await logIn(second, "bob");
   await isIn(second);
   assert.equal(await second.textContent("#me .me-name b"), "bob");
-  // So is the dashboard's: the cookie of its stream is good for nothing else.
+  // So is the dashboard's.
   const dashboard = await tab("/dashboard");
   await logIn(dashboard, "root");
   await dashboard.waitForSelector("#live:not(.waiting)");
@@ -236,7 +236,9 @@ test("the administrator sees and ends logins on the dashboard", async (test) => 
   await isIn(ada);
   const page = await open(test, server, "/dashboard");
   await logIn(page, "ada");
-  await page.waitForFunction(() => document.querySelector("#password-form .lead").textContent === "That is not an administrator.");
+  await page.waitForSelector("#turned-away", { state: "visible" });
+  assert.match(await page.textContent("#turned-away .lead"), /^ada is not an administrator/);
+  await page.click("#change-user");
   await logIn(page, "root");
   await page.waitForSelector("#logins tr[data-login]");
   assert.deepEqual(await page.$$eval("#logins tr[data-login] bdi", (names) => names.map((name) => name.textContent)), ["ada", "root"]);
@@ -251,6 +253,34 @@ test("the administrator sees and ends logins on the dashboard", async (test) => 
   await isIn(chat);
   assert.equal(await chat.textContent("#me .me-name b"), "root");
   assert.ok(await chat.isVisible("#dashboard"));
+});
+
+test("who is no administrator stays logged in, is told so in words, and offered nothing in vain", async (test) => {
+  const server = await Server.start(test, SETTINGS);
+  await add(server, "ada");
+  await add(server, "root", { admin: true });
+  const page = await open(test, server, "/");
+  await logIn(page, "ada");
+  await isIn(page);
+  await page.click("#browse");
+  await page.fill("#rooms-dialog input:not([type=checkbox])", "Quiet Corner");
+  await page.click("#rooms-dialog .primary");
+  await page.waitForFunction(() => /^You may not make this room\./.test(document.querySelector("#rooms-dialog .hint").textContent));
+  await page.keyboard.press("Escape");
+  await page.click('a[href="#queues"]');
+  await page.waitForSelector("#queues .empty:not([hidden])");
+  assert.equal(await page.locator("#new-queue").count(), 0);
+  await page.goto(`${server.url}/dashboard`);
+  await page.waitForSelector("#turned-away", { state: "visible" });
+  assert.match(await page.textContent("#turned-away .lead"), /^ada is not an administrator/);
+  assert.deepEqual(await findings(page), []);
+  await page.click("#turned-away a");
+  await isIn(page);
+  assert.equal(await page.textContent("#me .me-name b"), "ada");
+  assert.deepEqual(page.complaints, []);
+  const administrator = await open(test, server, "/#queues");
+  await logIn(administrator, "root");
+  await administrator.waitForSelector("#new-queue");
 });
 
 for (const [size, options] of Object.entries(SIZES)) {

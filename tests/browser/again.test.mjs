@@ -139,3 +139,39 @@ test("the view of a key follows it, also where that could not be done for a whil
   await textIs(page, ".board-status", "the key has revision 2");
   assert.equal(await page.inputValue("#kv-value"), "mine");
 });
+
+test("a server with short pages shows its rooms", async (test) => {
+  const server = await Server.start(test, { HUBBUB_LIMITS_PAGE_MESSAGES: "20" });
+  await server.fill("lobby", 50);
+  const page = await enter(test, server, "dora");
+  await waitForText(page, "message 50");
+  await page.hover("#scroller");
+  while (!(await page.textContent("#top")).startsWith("This is where")) {
+    await page.mouse.wheel(0, -1_200);
+    await page.waitForTimeout(50);
+  }
+  await waitForText(page, "message 1");
+  assert.deepEqual(page.complaints, []);
+});
+
+test("a page that wakes finds out within seconds that its connection is dead", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "dora", { opened: (page) => page.addInitScript(() => {
+    const { WebSocket } = globalThis;
+    globalThis.opened = 0;
+    globalThis.WebSocket = class extends WebSocket {
+      number = ++globalThis.opened;
+      send(frame) { if (this.number > (globalThis.dead ?? 0)) super.send(frame); }
+    };
+  }) });
+  await page.waitForSelector('body[data-connection="open"]');
+  await page.evaluate(() => { globalThis.dead = globalThis.opened; });
+  const begin = Date.now();
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+  await page.waitForFunction(() => globalThis.opened > globalThis.dead);
+  assert.ok(Date.now() - begin < 13_000, `${Date.now() - begin} ms`);
+  await page.waitForSelector('body[data-connection="open"]');
+  await say(page, "awake");
+  await waitForText(page, "awake");
+  assert.deepEqual(page.complaints, []);
+});

@@ -140,6 +140,53 @@ test("a dashboard goes on after the server was killed", async (test) => {
   assert.deepEqual(page.complaints, []);
 });
 
+/** Streams that the page opens while `isDead` get an answer of which nothing comes any more. */
+const dyingStreams = (page) => page.addInitScript(() => {
+  const { fetch } = globalThis;
+  globalThis.fetch = async (path, init) => {
+    const isStream = init?.headers?.accept === "text/event-stream";
+    if (isStream) globalThis.streams = (globalThis.streams ?? 0) + 1;
+    const response = await fetch(path, init);
+    if (!isStream) return response;
+    const filter = new TransformStream({ transform(chunk, controller) { if (!globalThis.isDead) controller.enqueue(chunk); } });
+    return new Response(response.body.pipeThrough(filter), { status: response.status });
+  };
+});
+
+test("a stream that died without a word is opened again", async (test) => {
+  const server = await Server.start(test);
+  const page = await open(test, server);
+  await dyingStreams(page);
+  await page.clock.install();
+  await page.reload();
+  await isLive(page);
+  await page.evaluate(() => { globalThis.isDead = true; });
+  await page.clock.fastForward(40_000);
+  await page.waitForFunction(() => document.getElementById("live").textContent === "reconnecting");
+  assert.equal(await page.evaluate(() => globalThis.streams), 1);
+  await page.clock.fastForward(10_000);
+  await page.evaluate(() => { globalThis.isDead = false; });
+  await until(page, "another stream", async () => {
+    await page.clock.fastForward(1_000);
+    return await page.evaluate(() => globalThis.streams) > 1;
+  });
+  await isLive(page);
+  // Keys are followed the same way.
+  await page.goto(`${server.url}/#kv`);
+  await page.fill("#name", "ada");
+  await page.press("#name", "Enter");
+  await page.waitForFunction(() => globalThis.streams === 1);
+  await page.evaluate(() => { globalThis.isDead = true; });
+  await fetch(`${server.url}/kv/meanwhile`, { method: "PUT", body: "x" });
+  await page.clock.fastForward(50_000);
+  await page.evaluate(() => { globalThis.isDead = false; });
+  await until(page, "the key", async () => {
+    await page.clock.fastForward(1_000);
+    return await page.locator('tr[data-key="meanwhile"]').count() === 1;
+  });
+  assert.deepEqual(page.complaints, []);
+});
+
 test("a connection is closed from the dashboard", async (test) => {
   const server = await Server.start(test);
   const socket = await follow(test, server, "mira", "lobby");
@@ -172,8 +219,9 @@ test("a dashboard is for administrators, and revokes their keys", async (test) =
     await page.waitForSelector("#token-form", { state: "visible" });
     await page.fill("#token", token);
     await page.keyboard.press("Enter");
-    await page.waitForFunction(() => /does not take|not an administrator/.test(document.getElementById("login").textContent));
+    await page.waitForFunction(() => /does not take/.test(document.getElementById("login").textContent) || !document.getElementById("turned-away").hidden);
     assert.equal(await page.isVisible("#app"), false);
+    if (await page.isVisible("#turned-away")) await page.click("#change-user");
   }
   await page.fill("#token", admin);
   await page.keyboard.press("Enter");

@@ -304,6 +304,9 @@ test("the page is cached by name, and asked about otherwise", async (test) => {
   assert.match(named.headers.get("cache-control"), /immutable/);
   const unnamed = await fetch(`${server.url}/web/hubbub.js`);
   assert.deepEqual([unnamed.status, unnamed.headers.get("cache-control")], [200, "no-cache"]);
+  // A page of a server of another version, while they are replaced.
+  const other = await fetch(`${server.url}/web/0123456789abcdef/app/main.js`);
+  assert.deepEqual([other.status, other.headers.get("cache-control")], [200, "no-cache"]);
   assert.equal((await fetch(`${server.url}/web/../Cargo.toml`)).status, 404);
   // The binary has every file there is.
   const folder = fileURLToPath(new URL("../../web/", import.meta.url));

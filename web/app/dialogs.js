@@ -63,7 +63,8 @@ export function showRooms(model, actions, wanted = "") {
       await model.create({ roomId, title: title === roomId ? "" : title, membersOnly: onlyMembers.checked });
       go(roomId);
     } catch (error) {
-      setStatus(hint, sentenceOf(error), true);
+      const isForbidden = error.code === "forbidden";
+      setStatus(hint, isForbidden ? "You may not make this room. Ask an administrator, or choose a room above." : sentenceOf(error), true);
     }
   };
   /** All rooms, page by page, while the dialog is open. */

@@ -1,8 +1,8 @@
 /** Requests of the Keys view. Keys are text as the server writes them: percent-encoded. */
 
 import { HubbubError } from "../hubbub.js";
+import { openEvents } from "./events.js";
 import { ask } from "./request.js";
-import { openSession, token } from "./token.js";
 
 const PAGE = 100;
 
@@ -23,32 +23,15 @@ export const revisionNow = async (key) => (await ask("GET", `kv?limit=1&prefix=$
 export const putKey = async (put) => checked((await ask("POST", "kv", { put: [put] })).put[0]);
 export const deleteKey = async (key) => checked((await ask("POST", "kv", { delete: [key] })).delete[0]);
 
+const CHANGES = new Set(["put", "delete", "expire"]);
+
 /**
- * Calls `changed(key, revision)` for each change after a revision, until the returned function is called. Reconnects by
- * itself. Calls `lost()` if the server no longer keeps the changes, or is another one.
+ * Calls `changed(key, revision)` for each change after a revision, until the returned function is called, or `lost(pause)`
+ * is: then changes may be missing, and it is to be read again after so many ms.
  */
 export function watchKeys(prefix, after, changed, lost) {
-  let events = null;
-  let isOver = false;
-  const open = () => {
-    if (isOver) return;
-    events = new EventSource(`/v1/kv/watch?after=${after}&prefix=${encodeURIComponent(prefix)}`);
-    for (const kind of ["put", "delete", "expire"]) {
-      events.addEventListener(kind, (event) => {
-        const { key, revision } = JSON.parse(event.data);
-        changed(key, revision);
-      });
-    }
-    events.addEventListener("error", () => {
-      if (events.readyState === EventSource.CLOSED) lost();
-    });
-  };
-  if (token() === undefined) open();
-  else openSession().then(open, lost);
-  return () => {
-    isOver = true;
-    events?.close();
-  };
+  const path = `/v1/kv/watch?after=${after}&prefix=${encodeURIComponent(prefix)}`;
+  return openEvents(path, (name, { key, revision }) => { if (CHANGES.has(name)) changed(key, revision); }, lost);
 }
 
 /** "a b" → "a%20b": encodes user input as the server does. Bytes may be given as %XX. */

@@ -6,7 +6,7 @@ import { deleteKey, getKey, putKey, readable, revisionNow, watchKeys } from "./k
 
 /** Most bytes shown of a binary value. */
 const HEX_MAX = 4_096;
-/** Pause before the key is read and watched again after that failed, in ms. */
+/** Pause before the key is read again after that failed, in ms. */
 const AGAIN_AFTER = 2_000;
 
 /** A hex dump of Base64: address, sixteen bytes, and their printable characters. */
@@ -101,10 +101,10 @@ export class KeyView {
     }
   }
 
-  #keepUpLater(key) {
+  #keepUpLater(key, pause = AGAIN_AFTER) {
     if (this.#key !== key) return;
     clearTimeout(this.#again);
-    this.#again = setTimeout(() => this.#keepUp(), AGAIN_AFTER);
+    this.#again = setTimeout(() => this.#keepUp(), pause);
   }
 
   async #read() {
@@ -151,7 +151,7 @@ export class KeyView {
       if (this.#isChanged) this.#tellChanged();
       else this.#keepUp();
     };
-    this.#unwatch = watchKeys(key, after, changed, () => this.#keepUpLater(key));
+    this.#unwatch = watchKeys(key, after, changed, (pause) => this.#keepUpLater(key, pause));
   }
 
   async #submit(event) {

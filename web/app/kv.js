@@ -9,7 +9,7 @@ import { boardRow, boardTable } from "./table.js";
 const COLUMNS = ["Key", "Bytes", "Revision", "Expires"];
 /** Shortest time between two reloads of the list, in ms. */
 const LOOK_EVERY = 500;
-/** Pause before watching again after changes were lost, in ms. */
+/** Pause before the list is asked for again after that failed, in ms. */
 const AGAIN_AFTER = 2_000;
 
 /** `#kv` and `#kv/KEY`. @returns null elsewhere, "" for the list */
@@ -98,8 +98,8 @@ export class KeysView {
     const shown = ++this.#shown;
     this.#pages = 1;
     const prefix = keyOf(this.#prefix);
-    const again = () => {
-      if (this.#shown === shown) this.#again = setTimeout(() => this.#begin(), AGAIN_AFTER);
+    const again = (pause = AGAIN_AFTER) => {
+      if (this.#shown === shown) this.#again = setTimeout(() => this.#begin(), pause);
     };
     const revision = await this.#look();
     if (this.#shown !== shown) return;

@@ -16,6 +16,23 @@ const ARRIVED_MAX = 5_000;
 const PAUSE_FIRST = 1_000;
 const PAUSE_MAX = 30_000;
 
+/**
+ * `history(roomId, query)` for a server that may allow pages no longer than some that are asked for here
+ * (`limits.page_messages`): where it refuses one for that, pages are as long as it likes from then on.
+ */
+export function withinLimits(history) {
+  let areShort = false;
+  return async function ask(roomId, query) {
+    try {
+      return await history(roomId, areShort ? { ...query, limit: undefined } : query);
+    } catch (error) {
+      if (areShort || !error.errors?.some(({ field }) => field === "limit")) throw error;
+      areShort = true;
+      return ask(roomId, query);
+    }
+  };
+}
+
 export class Log {
   #history;
   #changed;

@@ -100,7 +100,7 @@ function passwordForm() {
     input("login-password", { name: "password", type: "password", autocomplete: "current-password", maxlength: 256 }),
     make("p", { id: "password-hint", class: "hint", role: "status" }),
     make("button", { class: "primary", type: "submit" }, "Log in"),
-    make("p", { class: "fine" }, "You are logged in in this tab only, until you close it. ", make("button", { id: "use-token", class: "link", type: "button" }, "Use a token instead")));
+    make("p", { class: "fine" }, "The login holds for this tab, until you close it. ", make("button", { id: "use-token", class: "link", type: "button" }, "Use a token instead")));
   other.before(form);
   return form;
 }

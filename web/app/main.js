@@ -31,7 +31,7 @@ const remember = (key, value) => {
   try { localStorage.setItem(key, value); } catch { /* only this time, then */ }
 };
 
-function askForName() {
+function askForName(caller) {
   $("welcome").hidden = false;
   const [input, button, notice] = [$("name"), $("come-in"), $("name-taken")];
   /** The name in use that the user was warned about. */
@@ -62,7 +62,7 @@ function askForName() {
     }
     remember(NAME_KEY, name);
     $("welcome").hidden = true;
-    begin(name);
+    begin(name, idOf(name), caller);
   });
 }
 
@@ -73,8 +73,8 @@ function enter(caller) {
   const own = ownName(caller);
   if (caller.authentication && own) return begin(own, own, caller);
   const name = nameFrom(remembered(NAME_KEY) ?? "");
-  if (name) begin(name);
-  else askForName();
+  if (name) begin(name, idOf(name), caller);
+  else askForName(caller);
 }
 
 /** The name that token or account give. That of an administrator's token is nobody's. */
@@ -101,7 +101,7 @@ function roomInAddress() {
   }
 }
 
-function begin(name, user = idOf(name), caller = {}) {
+function begin(name, user, caller) {
   const model = new Model({ user, name, token: token() });
   model.client.on("state", ({ state, code }) => {
     if (state !== "closed" || code !== 4401) return;
@@ -158,7 +158,7 @@ function begin(name, user = idOf(name), caller = {}) {
     await model.join("lobby");
     actions.open("lobby");
   }));
-  const boards = [new QueuesView(model), new KeysView()];
+  const boards = [new QueuesView(model, () => caller.admin), new KeysView()];
   const go = () => {
     // Every view is called, so that the previous one ends.
     model.board = boards.map((board) => board.show(location.hash)).find(Boolean) ?? "";
@@ -174,10 +174,10 @@ function begin(name, user = idOf(name), caller = {}) {
     model.emit("room");
   };
   window.addEventListener("hashchange", go);
-  window.addEventListener("online", () => model.client.connect());
+  for (const woken of ["online", "pageshow"]) window.addEventListener(woken, () => model.client.probe());
   window.addEventListener("beforeunload", (event) => { if (!model.pending.isKept) event.preventDefault(); });
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "visible" && model.client.connection.state === "waiting") model.client.connect();
+    if (document.visibilityState === "visible") model.client.probe();
   });
   document.addEventListener("keydown", (event) => onKey(event, { model, actions, sidebar, roomView, composer, timeline }));
   watchDay(() => model.emit("day"));

@@ -9,7 +9,7 @@
 
 import { Hubbub, State } from "../hubbub.js";
 import { Emitter } from "./dom.js";
-import { Log } from "./log.js";
+import { Log, withinLimits } from "./log.js";
 import { Names } from "./names.js";
 import { Pending } from "./pending.js";
 import { People } from "./people.js";
@@ -36,6 +36,7 @@ export class Model extends Emitter {
     this.shownFrom = Infinity;
     this.opened = [];
     this.client = new Hubbub({ user, username: name, url, token });
+    this.page = withinLimits((roomId, query) => this.client.history(roomId, query));
     this.roomList = new RoomList(this.client, (list) => this.#takeList(list));
     this.names = new Names(user, name, () => this.emit("people"));
     this.client.on("state", () => this.#onConnection());
@@ -280,7 +281,7 @@ export class Model extends Emitter {
   }
 
   async #history(room, query) {
-    const page = await this.client.history(room.roomId, query);
+    const page = await this.page(room.roomId, query);
     for (const message of page.messages) this.names.learn(message);
     return page;
   }

@@ -25,6 +25,7 @@ export const addressOf = (queue) => `#queues/${encodeURIComponent(queue)}`;
 export class QueuesView {
   #element = $("queues");
   #detail;
+  #isAdministrator;
   #isListed = false;
   #timer = null;
   /** The previous counters, for rates. */
@@ -36,7 +37,9 @@ export class QueuesView {
   /** Whether the status says that the list cannot be loaded. */
   #isFailing = false;
 
-  constructor(model) {
+  /** `isAdministrator()`: whether the user may make queues. */
+  constructor(model, isAdministrator) {
+    this.#isAdministrator = isAdministrator;
     this.#detail = new QueueView(model);
     document.addEventListener("visibilitychange", () => this.#look());
   }
@@ -71,7 +74,7 @@ export class QueuesView {
         make("div", { class: "room-title" }, make("h1", {}, "Queues"),
           make("p", {}, "Messages that wait until somebody takes them"))),
       make("div", { class: "board-body" },
-        this.#form(),
+        this.#isAdministrator() ? this.#form() : "",
         this.#status,
         boardTable(COLUMNS, this.#body),
         this.#empty));

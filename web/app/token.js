@@ -45,9 +45,3 @@ export async function whoCallsAtLast(onWait) {
     await new Promise((resolve) => setTimeout(resolve, Math.min(PAUSE_FIRST * 2 ** failures, PAUSE_MAX)));
   }
 }
-
-/** Keeps the token in a cookie for a while, for streams: they take no headers. */
-export async function openSession() {
-  if (token() === undefined) return;
-  await fetch("/v1/auth/session", { method: "POST", headers: withToken() });
-}

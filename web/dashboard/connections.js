@@ -43,8 +43,8 @@ export class Connections {
   }
 
   #draw(connections, next) {
-    const shown = `${connections.length}${next === null ? "" : " of more"}, the oldest first`;
-    setStatus(this.#status, shown);
+    const count = `${connections.length}${next === null ? "" : " of more"}`;
+    setStatus(this.#status, `${count} open: sockets and event streams, the oldest first. Health counts the connections of plain requests, too.`);
     this.#more.hidden = next === null || this.#limit >= ROWS_MAX;
     // Rows stay the same elements, so that a button keeps the focus.
     this.#rows = new Map(connections.map((one) => [one.connectionId, this.#rows.get(one.connectionId) ?? this.#row(one)]));

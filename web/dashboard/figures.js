@@ -6,10 +6,10 @@
  */
 
 import { Emitter } from "../app/dom.js";
-import { openSession, token, whoCalls } from "../app/token.js";
+import { openEvents } from "../app/events.js";
+import { whoCalls } from "../app/token.js";
 
 const PATH = "/v1/stats/live";
-const RETRY_MS = 3_000;
 /** Without a sample for so long, what is shown is not of now. */
 const LATE_MS = 5_000;
 /** Rows that are kept, as on the server. */
@@ -21,30 +21,22 @@ export class Figures extends Emitter {
   series = new Map();
   #ranges = { recent: { at: [], values: [] }, hour: { at: [], values: [] } };
   #offset = 0;
-  #events = null;
+  #end = () => {};
+  #again;
   #late = null;
 
   /** Opens the stream, again and again until the server refuses it. */
-  async open() {
-    this.#events?.close();
-    // Streams take no headers: the token goes into a cookie for a while.
-    if (token() !== undefined) await openSession().catch(() => { /* then it is refused below */ });
-    const events = this.#events = new EventSource(PATH);
-    events.addEventListener("begun", (event) => this.#begin(JSON.parse(event.data)));
-    events.addEventListener("sample", (event) => this.#add(JSON.parse(event.data)));
-    events.addEventListener("state", (event) => this.emit("state", JSON.parse(event.data)));
-    events.addEventListener("error", () => {
+  open() {
+    this.#end();
+    clearTimeout(this.#again);
+    const take = { begun: (data) => this.#begin(data), sample: (data) => this.#add(data), state: (data) => this.emit("state", data) };
+    const end = this.#end = openEvents(PATH, (name, data) => take[name]?.(data), async (pause) => {
       this.emit("live", false);
-      // Otherwise the browser connects again by itself.
-      if (events.readyState === EventSource.CLOSED) this.#again(events);
+      const caller = await whoCalls();
+      if (this.#end !== end) return;
+      if (caller === null || caller?.admin === false) return this.emit("refused", caller);
+      this.#again = setTimeout(() => this.open(), pause);
     });
-  }
-
-  async #again(events) {
-    const caller = await whoCalls();
-    if (this.#events !== events) return;
-    if (caller === null || caller?.admin === false) return this.emit("refused", caller);
-    setTimeout(() => this.#events === events && this.open(), RETRY_MS);
   }
 
   /** Times and values of one series; `undefined` if this server does not have it. */

@@ -1,6 +1,6 @@
 /** Starts the dashboard: asks for a token if one is needed, then shows what one stream of the server brings. */
 
-import { $, setText } from "../app/dom.js";
+import { $, setStatus, setText } from "../app/dom.js";
 import { age } from "../app/format.js";
 import { askWhoCalls, logOut } from "../app/login.js";
 import { sentenceOf } from "../app/request.js";
@@ -13,6 +13,8 @@ import { ApiKeys } from "./keys.js";
 import { Logins } from "./logins.js";
 import { PANELS } from "./panels.js";
 import { Health, Refusals, Top } from "./state.js";
+
+const FOR_WHOM = "The dashboard is for administrators.";
 
 const figures = new Figures();
 const [health, refusals] = [new Health(), new Refusals()];
@@ -42,17 +44,28 @@ function showLive(isLive) {
   setText($("live"), isLive ? "live" : "reconnecting");
 }
 
-/** Logs out whoever is none. */
-async function turnAway() {
-  const failed = await logOut().then(() => undefined, (error) => `You are still logged in; reload the page to log out: ${sentenceOf(error)}`);
-  return askWhoCalls(enter, "That is not an administrator.", failed);
+/** Says who is none. Their login stays: it is good for the chat. */
+function turnAway({ userId, account }) {
+  setText($("whose"), userId ?? account ?? "Whoever has this token");
+  setStatus($("turned-away-hint"), "");
+  $("turned-away").hidden = false;
+}
+
+async function changeUser() {
+  try {
+    await logOut();
+  } catch (error) {
+    return setStatus($("turned-away-hint"), `You are still logged in: ${sentenceOf(error)}`, true);
+  }
+  $("turned-away").hidden = true;
+  await askWhoCalls(enter, FOR_WHOM);
 }
 
 /** Lets in whoever is an administrator. */
 async function enter(caller) {
   if (caller === null || caller?.admin === false) {
     $("app").hidden = true;
-    return caller ? turnAway() : askWhoCalls(enter, "The dashboard is for administrators.");
+    return caller ? turnAway(caller) : askWhoCalls(enter, FOR_WHOM);
   }
   $("app").hidden = false;
   figures.open();
@@ -79,6 +92,7 @@ figures.on("state", ({ components, topRooms: rooms, topUsers: users }) => {
 });
 figures.on("live", showLive);
 figures.on("refused", enter);
+$("change-user").addEventListener("click", changeUser);
 for (const button of $("range").children) button.addEventListener("click", () => show(button.dataset.range));
 document.addEventListener("visibilitychange", () => charts.forEach((chart) => chart.draw()));
 

@@ -382,3 +382,123 @@ test("a mark that is answered or refused for good keeps later ones from nothing"
   assert.deepEqual(marksOf(socket).at(-1), ["r", 0]);
   assert.deepEqual(errors, []);
 });
+
+test("what listeners throw stops nothing, and is reported", async (test) => {
+  const thrown = [];
+  const listeners = process.listeners("uncaughtException");
+  process.removeAllListeners("uncaughtException");
+  process.on("uncaughtException", (error) => thrown.push(error.message));
+  test.after(() => {
+    process.removeAllListeners("uncaughtException");
+    for (const listener of listeners) process.on("uncaughtException", listener);
+  });
+  const { hubbub, sockets } = engine();
+  const fail = (what) => () => { throw new Error(what); };
+  for (const event of ["state", "outgoing"]) hubbub.on(event, fail(event));
+  hubbub.subscribe("r", { after: 0, onSubscribed: fail("subscribed"), onMessage: fail("message"), onReset: fail("reset") });
+  const outgoing = hubbub.send("r", "text");
+  const connecting = reaching(hubbub, "connecting");
+  sockets[0].onopen();
+  assert.deepEqual(sockets[0].frames.map(({ type }) => type), ["subscribe", "send"]);
+  sockets[0].onclose({ code: 1006, reason: "" });
+  await connecting;
+  sockets[1].onopen();
+  const [subscribe, send] = sockets[1].frames;
+  const position = { roomId: "r", epoch: "e", oldest: 1, head: 9 };
+  sockets[1].say({ type: "subscribed", ref: subscribe.ref, ...position });
+  sockets[1].say({ type: "message", roomId: "r", seq: 1 });
+  sockets[1].say({ type: "reset", ...position });
+  sockets[1].ack(send);
+  assert.equal((await outgoing.done).seq, 1);
+  hubbub.close();
+  await new Promise(setImmediate);
+  assert.deepEqual([...new Set(thrown)].sort(), ["message", "outgoing", "reset", "state", "subscribed"]);
+});
+
+test("nothing waits for a connection that has ended for good, but for want of a token", async (test) => {
+  for (const [end, detail] of [
+    [(hubbub) => hubbub.close(), "the client was closed"],
+    [(hubbub, socket) => socket.onclose({ code: 4403, reason: "no" }), "the server closed the connection for good: no"],
+  ]) {
+    const { hubbub, sockets: [socket] } = engine();
+    test.after(() => hubbub.close());
+    const before = hubbub.send("r", "before");
+    end(hubbub, socket);
+    for (const { done } of [before, hubbub.send("r", "after")]) await assert.rejects(done, { code: "closed", message: detail });
+    assert.equal(hubbub.waiting, 0);
+  }
+  const { hubbub, sockets } = engine({ token: "first" });
+  test.after(() => hubbub.close());
+  sockets[0].onclose({ code: 4401, reason: "expired" });
+  const outgoing = hubbub.send("r", "text");
+  hubbub.setToken("second");
+  sockets[1].onopen();
+  sockets[1].ack(sockets[1].frames[0]);
+  assert.equal((await outgoing.done).seq, 1);
+});
+
+test("whoever sends while told that a socket is gone, waits for the next", (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  socket.onopen();
+  hubbub.send("r", "text");
+  let late;
+  const stop = hubbub.on("outgoing", ({ state }) => {
+    if (state !== "queued") return;
+    stop();
+    late = hubbub.send("s", "late");
+  });
+  socket.onclose({ code: 1006, reason: "" });
+  assert.deepEqual([late.state, hubbub.waiting], ["queued", 2]);
+});
+
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+test("a connection lives while its bytes move, in either direction", async (test) => {
+  for (const move of [(socket) => { socket.bufferedAmount -= 1; }, (socket) => { socket.bytesRead += 1; }]) {
+    const { hubbub, sockets } = engine({ answerMax: 100, silenceMax: 100 });
+    test.after(() => hubbub.close());
+    Object.assign(sockets[0], { bufferedAmount: 1_000, bytesRead: 0 });
+    sockets[0].onopen();
+    hubbub.send("r", "text");
+    for (let i = 0; i < 20; i++) {
+      await wait(25);
+      move(sockets[0]);
+    }
+    assert.deepEqual([sockets.length, hubbub.connection.state], [1, "open"]);
+    while (hubbub.connection.reason !== "no answer") await wait(10);
+  }
+});
+
+test("a probe tells within seconds whether the connection lives", async (test) => {
+  test.mock.timers.enable({ apis: ["setTimeout"] });
+  const { hubbub, sockets } = engine();
+  test.after(() => hubbub.close());
+  sockets[0].onopen();
+  hubbub.probe();
+  hubbub.probe();
+  assert.deepEqual(sockets[0].frames, [{ type: "ping" }]);
+  for (const end = performance.now() + 2; performance.now() < end;);
+  sockets[0].say({ type: "pong" });
+  test.mock.timers.tick(6_000);
+  assert.equal(hubbub.connection.state, "open");
+  hubbub.probe();
+  test.mock.timers.tick(4_000);
+  assert.equal(hubbub.connection.state, "open");
+  test.mock.timers.tick(2_000);
+  assert.equal(hubbub.connection.state, "waiting");
+  hubbub.probe();
+  assert.deepEqual([sockets.length, hubbub.connection.state], [2, "connecting"]);
+});
+
+test("what is given up tells why there was no connection, and so does the state while it is tried again", async (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  const outgoing = hubbub.send("r", "text");
+  const connecting = reaching(hubbub, "connecting");
+  socket.onclose({ code: 1006, reason: "connect ECONNREFUSED" });
+  await Promise.all([connecting, wait(50)]);
+  assert.equal(hubbub.connection.reason, "connect ECONNREFUSED");
+  outgoing.cancel();
+  await assert.rejects(outgoing.done, { code: "canceled", message: "the message was given up; it may be stored; not connected: connect ECONNREFUSED" });
+});

@@ -306,3 +306,47 @@ test("a listed key is of use, whatever its bytes are", async (test) => {
   assert.deepEqual(requests.slice(2).map((request) => request.url), ["/kv/a%20b", "/kv/%FF//", "/kv/100%25"]);
   for (const encoded of ["%FF/..", "%FF/%2e%2E/a"]) await assert.rejects(keys.get({ encoded }), { code: "invalid" });
 });
+
+test("a redirection is an error that names where to, and is not followed", async (test) => {
+  const other = await answering(test, [[200, { id: "1" }]]);
+  const { url, requests } = await answering(test, [[302, undefined, { location: other.url }]]);
+  const client = new Client(url, { token: "t", ...OPTIONS });
+  test.after(() => client.close());
+  const refused = { code: "unexpected", status: 302, retryable: false, message: `the server redirects to ${other.url}; only the address that answers itself will do` };
+  await assert.rejects(client.queue("q").send("text"), refused);
+  await assert.rejects(client.keys.watch().next(), refused);
+  assert.deepEqual([requests.length, other.requests.length], [2, 0]);
+  // The socket's handshake, too.
+  await assert.rejects(client.room("r").send("text"), { code: "unexpected", message: refused.message });
+  assert.equal(client.connection.state, "closed");
+});
+
+test("a key is put when the server says so", async (test) => {
+  const { url } = await answering(test, [[200, undefined, { etag: '"4"' }]]);
+  await assert.rejects(new Client(url, OPTIONS).keys.put("k", "v", { revision: 3 }), { code: "protocol", message: /status 200/ });
+});
+
+test("rooms and queues that a path loses are refused", async (test) => {
+  const { url, requests } = await answering(test, [[200, {}]]);
+  const client = new Client(url, OPTIONS);
+  for (const name of [".", ".."]) {
+    await assert.rejects(client.room(name).history(), { code: "invalid" });
+    assert.throws(() => client.queue(name), { code: "invalid" });
+  }
+  assert.equal(requests.length, 0);
+});
+
+test("what is given up names the last attempt's error", async (test) => {
+  const { url } = await answering(test, [[503, { code: "overloaded", detail: "too busy", retryable: true }, { "retry-after": "60" }]]);
+  const sending = new Client(url, { patience: 600_000 }).queue("q").send("text", { signal: AbortSignal.timeout(300) });
+  await assert.rejects(sending, { code: "canceled", message: /; the last attempt: too busy$/ });
+});
+
+test("a client tells why it is not connected", async (test) => {
+  const client = new Client("http://127.0.0.1:1", { backoffFirst: 60_000, backoffMax: 60_000 });
+  test.after(() => client.close());
+  assert.equal(client.connection.state, "idle");
+  const sending = client.room("r").send("text", { signal: AbortSignal.timeout(300) });
+  await assert.rejects(sending, { code: "canceled", message: /not connected: connect ECONNREFUSED/ });
+  assert.match(client.connection.reason, /ECONNREFUSED/);
+});

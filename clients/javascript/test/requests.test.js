@@ -38,3 +38,24 @@ test("an empty success is not the server's, unless it says so", async () => {
     }
   }
 });
+
+test("a name that a path loses is refused before it changes something else", async () => {
+  const hubbub = new Hubbub({ url: "http://h", user: "..", fetch: () => assert.fail("asked") });
+  for (const call of [() => hubbub.deleteRoom("."), () => hubbub.removeMember("r"), () => hubbub.history("..")]) {
+    await assert.rejects(call, { code: "invalid", message: "name must not be . or .., which a path loses" });
+  }
+});
+
+test("a redirection is not followed, and names where to", async () => {
+  const asked = [];
+  const elsewhere = () => new Response(null, { status: 307, headers: { location: "https://other.example/" } });
+  const opaque = () => ({ type: "opaqueredirect", status: 0, ok: false, headers: new Headers(), text: async () => "" });
+  for (const [answer, message] of [[elsewhere, /redirects to https:\/\/other.example\//], [opaque, /redirects elsewhere/]]) {
+    const fetch = async (url, { redirect }) => {
+      asked.push(redirect);
+      return answer();
+    };
+    await assert.rejects(new Hubbub({ url: "http://h", user: "ada", fetch }).putRoom("r"), { code: "unexpected", retryable: false, message });
+  }
+  assert.deepEqual(asked, ["manual", "manual"]);
+});

@@ -112,3 +112,35 @@ test("what does not accept the handshake is no connection", async (test) => {
   assert.equal((await closed(other)).code, 1006);
   assert.equal((await closed(new WebSocket("ws://127.0.0.1:1/"))).code, 1006);
 });
+
+test("what sends the caller elsewhere is no connection, now or later, and is named", async (test) => {
+  const url = await upgrading(test, (socket) => socket.end("HTTP/1.1 301 Moved\r\nLocation: https://chat.example/v1/ws\r\nContent-Length: 0\r\n\r\n"));
+  const { code, reason, problem } = await closed(new WebSocket(url));
+  assert.deepEqual([code, problem.code, problem.retryable], [4400, "unexpected", false]);
+  assert.match(reason, /redirects to https:\/\/chat\.example\/v1\/ws/);
+});
+
+test("while a slow reader takes a large message, it is seen to go out", async (test) => {
+  const length = 32 * 1024 * 1024;
+  let taken = 0;
+  const url = await upgrading(test, (socket, answer) => {
+    accept(socket, answer);
+    socket.on("data", (chunk) => {
+      taken += chunk.length;
+      socket.pause();
+      setTimeout(() => socket.resume(), 1);
+    });
+  });
+  const socket = new WebSocket(url);
+  await new Promise((resolve) => { socket.onopen = resolve; });
+  socket.send("x".repeat(length));
+  const amounts = [socket.bufferedAmount];
+  while (amounts.at(-1) > 0) {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    amounts.push(socket.bufferedAmount);
+  }
+  assert.ok(amounts[0] > length / 2);
+  assert.ok(new Set(amounts).size > 5, amounts.join());
+  while (taken < length) await new Promise((resolve) => setTimeout(resolve, 5));
+  socket.close();
+});

@@ -40,6 +40,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "app/composer.js"),
     file!(SCRIPT, "app/dialogs.js"),
     file!(SCRIPT, "app/dom.js"),
+    file!(SCRIPT, "app/events.js"),
     file!(SCRIPT, "app/format.js"),
     file!(SCRIPT, "app/ids.js"),
     file!(SCRIPT, "app/kv-api.js"),
@@ -143,14 +144,25 @@ fn page(call: &Call, content: Bytes) -> Response<Body> {
 
 /// `GET /web/…`, with or without the version.
 pub(super) async fn file(call: Call) -> Answer {
-    let path = call.parameter("file");
-    let versioned = path.strip_prefix(VERSION.as_str()).and_then(|rest| rest.strip_prefix('/'));
-    let path = versioned.unwrap_or(path);
+    let (path, caching) = named(call.parameter("file"));
     let Some((_, kind, content)) = FILES.iter().find(|(name, ..)| *name == path) else {
         return Err(Problem::new(ErrorCode::NotFound, format!("the page has no file {}", repeated(path))));
     };
-    let caching = if versioned.is_some() { FOR_GOOD } else { REVALIDATE };
     Ok(answer(call.headers(), kind, Bytes::from_static(content), caching))
+}
+
+/// Which file a path under `/web/` means, and how it may be kept. While servers are replaced one after another, a page of one
+/// asks another for its files: that gives those it has, for this once.
+fn named(path: &str) -> (&str, HeaderValue) {
+    match path.split_once('/') {
+        Some((version, file)) if version == *VERSION => (file, FOR_GOOD),
+        Some((version, file)) if is_version(version) => (file, REVALIDATE),
+        _ => (path, REVALIDATE),
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    text.len() == VERSION.len() && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn answer(headers: &HeaderMap, kind: &'static str, content: Bytes, caching: HeaderValue) -> Response<Body> {
@@ -180,4 +192,21 @@ fn is_not_modified(headers: &HeaderMap) -> bool {
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_another_version_gets_the_files_that_there_are_and_keeps_them_for_once() {
+        let (own, other) = (format!("{}/app/main.js", *VERSION), "0123456789abcdef/app/main.js");
+        assert_eq!(named(&own), ("app/main.js", FOR_GOOD));
+        assert_eq!(named(other), ("app/main.js", REVALIDATE));
+        for path in
+            ["app/main.js", "hubbub.js", "0123456789ABCDEF/icon.svg", "0123/icon.svg", "0123456789abcdef"]
+        {
+            assert_eq!(named(path), (path, REVALIDATE));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! A log that is not the one the store knows, or that lacks what the store lacks, is refused at start, with what to do.
 
-use crate::harness::{Kafka, Postgres, Setup, hubbub, until};
+use crate::harness::{Broker, Kafka, Postgres, Setup, hubbub, until};
 
 /// Starts a server that must not start; what it says.
 fn refused(setup: &Setup) -> String {
@@ -26,7 +26,20 @@ async fn changed_partition_count_is_refused() {
     // A store that belongs to a log is changed through it only.
     let without = Setup::new().store(&postgres.url("postgres")).start();
     assert_eq!(without.send_as("r", "m-2", "past the log").await.status, 503);
+    let health = without.get("/health").await;
+    let log = &health.json()["components"]["log"];
+    assert_eq!((health.status, log["status"].as_str()), (503, Some("DOWN")), "{log}");
+    assert!(log["reason"].as_str().unwrap().contains("takes its rooms from a log"), "{log}");
+    // It can be exported.
+    assert!(without.run(&["export"], "").await.success().contains("\"m-1\""));
     drop(without);
+    // What a broker confirms would never be stored.
+    let broker = Broker::shared();
+    let behind = Setup::new().store(&postgres.url("postgres")).set(&broker.setting());
+    let said = refused(&behind);
+    let id = postgres.query("postgres", "select id from attached_log").await;
+    assert!(said.contains(&id) && said.contains("log.url"), "{said}");
+    assert!(broker.names_of("queues").is_empty(), "it leaves nothing there");
 
     kafka.add_partitions(3).await;
     let said = refused(&setup);
@@ -41,9 +54,6 @@ async fn changed_partition_count_is_refused() {
     })
     .await;
     assert!(said.contains("another log"), "{said}");
-
-    let embedded = Setup::new().set(&format!("log.url={}", kafka.url()));
-    assert!(refused(&embedded).contains("this store cannot take rooms from Kafka"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,6 +75,21 @@ async fn records_lost_by_retention_are_told() {
     let server = setup.start();
     assert_eq!(server.send_as("r", "m-5", "five").await.status, 202);
     until("it goes on", async || server.history("r").await.len() == 3).await;
+}
+
+/// Another server attaches a log to the store of one behind a broker, by mistake: nothing is accepted any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_attached_later_is_noticed_behind_a_broker() {
+    let (kafka, postgres, broker) = (Kafka::shared(), Postgres::start(""), Broker::shared());
+    let behind = Setup::new().store(&postgres.url("postgres")).set(&broker.setting()).start();
+    assert_eq!(behind.send_as("r", "m-1", "one").await.status, 202);
+    until("it is stored", async || behind.history("r").await.len() == 1).await;
+    let with_kafka = kafka.setup(&postgres.url("postgres"), 1).start();
+    assert_eq!(behind.send_as("r", "m-2", "it stays in the broker").await.status, 202);
+    until("it is noticed", async || behind.send_as("r", "m-3", "three").await.status == 503).await;
+    let log = behind.get("/health").await.json()["components"]["log"].clone();
+    assert!(log["status"] == "DOWN" && log["reason"].as_str().unwrap().contains("log.url"), "{log}");
+    assert_eq!(with_kafka.send_as("r", "m-4", "four").await.status, 202);
 }
 
 /// An unclean leader election, or a restored disk: new records would get offsets that the store has passed.

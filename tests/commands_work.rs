@@ -154,6 +154,7 @@ async fn rooms_and_members_are_changed() {
     let run = async |arguments: &[&str]| client(&server, arguments, "").await;
     let made = run(&["room", "set", "tea", "--title", "Tea", "--members-only", "--retention", "30d"]).await;
     assert_eq!(made.success(), "created: tea\n");
+    assert_eq!(run(&["room", "set", "tea"]).await.success(), "unchanged: tea\n");
     let changed = run(&["room", "set", "tea", "--title", "", "--retention", "off", "--json"]).await.success();
     let room = &json_lines(&changed)[0];
     assert_eq!(
@@ -161,16 +162,33 @@ async fn rooms_and_members_are_changed() {
         (&Value::Null, &json!(true), &Value::Null)
     );
     for user in ["ada", "bob"] {
-        assert_eq!(run(&["room", "add", "tea", user]).await.success(), "");
+        assert_eq!(run(&["room", "add", "tea", user]).await.success(), format!("added: {user}\n"));
     }
-    assert_eq!(run(&["room", "remove", "tea", "bob"]).await.success(), "");
+    assert_eq!(run(&["room", "remove", "tea", "bob"]).await.success(), "removed: bob\n");
+    let again = run(&["room", "add", "tea", "ada", "--json"]).await.success();
+    assert_eq!(json_lines(&again), [json!({"added": "ada"})]);
     let members = run(&["room", "members", "tea", "--json"]).await.success();
     assert_eq!(json_lines(&members), [json!({"userId": "ada", "readSeq": 0})]);
     let members = run(&["room", "members", "tea"]).await.success();
     assert!(members.lines().last().unwrap().starts_with("ada "), "{members}");
-    assert_eq!(run(&["room", "delete", "tea"]).await.success(), "");
-    for (arguments, part) in [(&["room", "delete", "tea"][..], "unknown_room")] {
-        let line = run(arguments).await.refusal(1);
-        assert!(line.starts_with("hubbub: ") && line.contains(part), "{arguments:?}: {line}");
-    }
+    assert_eq!(run(&["room", "delete", "tea"]).await.success(), "deleted: tea\n");
+    // Whoever wants to delete a room would not make it.
+    let line = run(&["room", "delete", "tea"]).await.refusal(1);
+    assert_eq!(line, "hubbub: the server answered 404: there is no room 'tea' (unknown_room)\n");
+    let line = run(&["history", "tea"]).await.refusal(1);
+    let named = "there is no room 'tea'; PUT /v1/rooms/tea makes one (hubbub room set tea)";
+    assert!(line.contains(named), "{line}");
+}
+
+/// What an administrator may read as history, it may follow as well, and unseen.
+#[tokio::test]
+async fn an_administrator_follows_every_room() {
+    let server = Server::start();
+    client(&server, &["room", "set", "secret", "--members-only"], "").await.success();
+    client(&server, &["room", "add", "secret", "ada"], "").await.success();
+    client(&server, &["send", "secret", "hello", "--user", "ada"], "").await.success();
+    let tailed = client(&server, &["tail", "secret", "--count", "1"], "").await.success();
+    assert!(tailed.contains("ada: hello"), "{tailed}");
+    let stranger = client(&server, &["tail", "secret", "--count", "1", "--user", "eve"], "").await;
+    assert!(stranger.refusal(1).contains("not_member"));
 }

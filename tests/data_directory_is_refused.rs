@@ -94,5 +94,8 @@ async fn an_unreadable_directory_is_refused() {
 
     let setup = Setup::new();
     fs::write(setup.data(), "a file").unwrap();
-    must_contain(&refusal(&setup), &[&setup.data().display().to_string(), "check that it exists"]);
+    let arguments = setup.arguments("127.0.0.1:0");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let named = format!("{} is a file: name a directory", setup.data().display());
+    must_contain(&hubbub(&arguments, "").refusal(2), &[&named]);
 }

@@ -75,11 +75,10 @@ async fn what_is_exported_is_imported() {
         assert_eq!(printed, fs::read_to_string(&file).unwrap(), "standard output gets the same");
         let other = Server::start();
         let ran = other.run(&["import", &file], "").await;
-        // Nothing on standard error: every request was answered whole, none was repeated.
-        assert_eq!(
-            (ran.stdout.as_str(), ran.stderr.as_str()),
-            ("stored 1314, there before 0, refused 0\n", "")
-        );
+        assert_eq!(ran.stdout, "stored 1314, there before 0, refused 0\n");
+        // Nothing else on standard error: every request was answered whole, none was repeated.
+        let told: Vec<&str> = ran.stderr.lines().collect();
+        assert!(told.len() == 1 && told[0].starts_with("the import made 3 rooms ("), "{told:?}");
         for room in ["room-0", "room-1", "many"] {
             assert_eq!(content(&other, room).await, content(&server, room).await, "{format}: {room}");
         }
@@ -146,6 +145,23 @@ async fn limits_of_the_server_are_kept_to() {
     }
 }
 
+/// Rooms of messages alone are open. Those that were made before are as they were made, and nothing is said of them.
+#[tokio::test]
+async fn an_import_names_the_rooms_that_it_made() {
+    let server = Server::start();
+    server.put_room("closed", json!({"membersOnly": true})).await;
+    let lines: String = ["closed", "new", "new", "a b"]
+        .map(|room| json!({"roomId": room, "userId": "ada", "message": room}).to_string() + "\n")
+        .concat();
+    for told in ["the import made 1 room (new), which everybody can read who may read open rooms", ""] {
+        let ran = server.run(&["import", "-"], &lines).await;
+        let warnings: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("made")).collect();
+        assert!(warnings.len() == usize::from(!told.is_empty()), "{ran:?}");
+        assert!(warnings.iter().all(|line| line.starts_with(told)), "{ran:?}");
+    }
+    assert_eq!(texts(&server.history("new").await), ["new"; 2]);
+}
+
 /// A server that asks for a pause gets it, and not eight attempts in less time than that.
 #[tokio::test]
 async fn an_import_waits_as_long_as_it_is_asked_to() {
@@ -156,6 +172,11 @@ async fn an_import_waits_as_long_as_it_is_asked_to() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let (mut asked, mut times) = (Vec::new(), Vec::new());
         while stream.read_buf(&mut asked).await.unwrap() > 0 {
+            if asked.starts_with(b"GET ") && asked.ends_with(b"\r\n\r\n") {
+                let answer = "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n";
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                asked.clear();
+            }
             if !asked.ends_with(b"}\n") {
                 continue;
             }
@@ -254,7 +275,7 @@ async fn refused_lines_are_named_and_the_others_stored() {
         "{\"roomId\":\"r\",\"userId\":\"ada\",\"message\":\"two\",\"messageId\":\"id-2\"}\n",
         "{\"roomId\":\"r\",\"userId\":\"bob\",\"message\":\"other\",\"messageId\":\"id-2\"}",
     );
-    for (stored, duplicate) in [(2, 0), (0, 2)] {
+    for (stored, duplicate, made) in [(2, 0, 1), (0, 2, 0)] {
         let ran = server.run(&["import", "-"], lines).await;
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert_eq!(ran.stdout, format!("stored {stored}, there before {duplicate}, refused 3\n"), "{ran:?}");
@@ -264,7 +285,7 @@ async fn refused_lines_are_named_and_the_others_stored() {
         {
             assert!(parts.iter().all(|part| line.contains(part)), "{line}");
         }
-        assert_eq!(told.len(), 4, "three lines and the end: {ran:?}");
+        assert_eq!(told.len(), 4 + made, "three lines, the room that was made, and the end: {ran:?}");
         // A message without an id gets the same one each time, so it is not stored twice.
         assert_eq!(texts(&server.history("r").await), ["one", "two"]);
     }

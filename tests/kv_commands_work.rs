@@ -24,7 +24,7 @@ async fn kv_commands_work() {
     let json: Value = serde_json::from_str(done(&json)).unwrap();
     assert_eq!((&json["value"], &json["revision"]), (&json!("from\nstdin"), &json!(2)));
     assert!(json["expiresAt"].is_string(), "{json}");
-    done(&server.run(&["kv", "put", "c", "-"], "x").await);
+    assert_eq!(done(&server.run(&["kv", "put", "c", "-"], "x").await), "created: c\n");
 
     let listed = server.run(&["kv", "ls", "a "], "").await;
     let listed = done(&listed);
@@ -42,9 +42,12 @@ async fn kv_commands_work() {
     );
 
     let missing = server.run(&["kv", "get", "nowhere"], "").await;
-    assert!(missing.refusal(1).contains("unknown_key"));
+    assert!(missing.refusal(1).contains("there is no key 'nowhere' (unknown_key)"));
+    let missing = server.run(&["kv", "get", "nowhere", "--json"], "").await.refusal(1);
+    let missing: Value = serde_json::from_str(&missing).unwrap();
+    assert_eq!((&missing["code"], &missing["status"]), (&json!("unknown_key"), &json!(404)));
     server.run(&["kv", "del", "c", "--if-revision", "2"], "").await.refusal(1);
-    done(&server.run(&["kv", "del", "c"], "").await);
+    assert_eq!(done(&server.run(&["kv", "del", "c", "--json"], "").await), "{\"deleted\":\"c\"}\n");
     server.run(&["kv", "del", "c"], "").await.refusal(1);
     let watched = server.run(&["kv", "watch", "--after", "1", "--count", "3", "--json"], "").await;
     let events: Vec<Value> = done(&watched).lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -46,7 +46,7 @@ async fn queue_commands_work() {
     let (second, third) = (receipt_of("two"), receipt_of("three"));
     let longer = run(&["extend", "jobs", &second, "--lease", "20min"], "").await.success();
     assert!(longer.starts_with("on lease until "), "{longer}");
-    assert_eq!(run(&["ack", "jobs", &second], "").await.success(), "");
+    assert_eq!(run(&["ack", "jobs", &second], "").await.success(), "acknowledged: 1 message\n");
     let dead = run(&["nack", "jobs", &third], "").await.success();
     assert_eq!(dead, "that was its last delivery: it is a dead letter\n");
     let stale = run(&["ack", "jobs", &second], "").await.refusal(1);
@@ -63,10 +63,15 @@ async fn queue_commands_work() {
     let list = run(&["ls"], "").await.success();
     assert!(list.lines().any(|line| line.starts_with("jobs ")), "{list}");
     assert_eq!(run(&["ls", "--for", "ann"], "").await.success(), "jobs\n");
-    assert_eq!(run(&["clients"], "").await.success(), "ann\nboss\ncli\n");
-    assert_eq!(run(&["remove", "jobs", "3"], "").await.success(), "");
+    assert_eq!(run(&["clients"], "").await.success(), "client\nann\nboss\ncli\n");
+    assert_eq!(run(&["remove", "jobs", "3"], "").await.success(), "removed: 3\n");
 
     assert!(run(&["delete", "jobs"], "").await.refusal(1).contains("queue_not_empty"));
-    assert_eq!(run(&["delete", "jobs", "--force"], "").await.success(), "");
-    assert!(run(&["get", "jobs"], "").await.refusal(1).contains("unknown_queue"));
+    let deleted = run(&["delete", "jobs", "--force"], "").await;
+    assert_eq!((deleted.code, deleted.stdout.as_str()), (Some(0), "deleted: jobs\n"));
+    let left =
+        "hubbub: jobs.dead, the queue of its dead letters, is still there: hubbub queue delete jobs.dead\n";
+    assert_eq!(deleted.stderr, left);
+    assert!(run(&["get", "jobs"], "").await.refusal(1).contains("there is no queue 'jobs'; PUT"));
+    assert_eq!(run(&["delete", "jobs.dead", "--force"], "").await.success(), "deleted: jobs.dead\n");
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::harness::{Server, hubbub, program};
+use crate::harness::{Server, hubbub, hubbub_with, program};
 
 fn must_contain(text: &str, parts: &[&str]) {
     for part in parts {
@@ -40,6 +40,19 @@ fn wrong_usage_is_told() {
         (&["rooms", "--server", "nonsense"], &["--server", "nonsense", "http://127.0.0.1:8080"]),
         (&["rooms", "--server", "ftp://x"], &["--server", "ftp://x"]),
         (&["rooms", "--server", "80800"], &["'80800'", "http://127.0.0.1:8080", "HOST:PORT", "PORT alone"]),
+        (&["bench", "chat", "--server", "htp://x"], &["--server", "htp://x", "HOST:PORT", "PORT alone"]),
+        (&["bench", "chat", "--out", "/proc/self"], &["--out /proc/self", "not empty", "--overwrite"]),
+        (&["bench", "run", "nowhere"], &["cannot read nowhere: No such file", "websocket-single"]),
+        (&["backup", "x", "--keep", "0"], &["--keep", "must be a whole number from 1 on"]),
+        (&["backup", "x", "--rate", "fast"], &["--rate", "must be a whole number from 0 on"]),
+        (&["stats", "--top", "0"], &["--top", "must be a whole number from 1 to 1000"]),
+        (&["ping", "--count", "0"], &["--count", "from 1 on"]),
+        (&["tail", "r", "--count", "0"], &["--count", "from 1 on"]),
+        (&["history", "r", "--limit", "0"], &["--limit", "from 1 on"]),
+        (&["token", "mint", "--user", "a b"], &["'a b'", "--user", "A-Z a-z 0-9"]),
+        (&["restore", "/nowhere", "--check"], &["/nowhere: there is no such directory"]),
+        (&["verify", "/dev/null"], &["/dev/null: this is no directory"]),
+        (&["migrate"], &["only a database", "--store"]),
         (&["serve", "--listen", "nonsense"], &["server.listen", "'nonsense'", "PORT alone"]),
     ] {
         let ran = hubbub(arguments, "");
@@ -53,6 +66,40 @@ fn wrong_usage_is_told() {
     );
     must_contain(&hubbub(&["--version"], "").success(), &["hubbub ", env!("CARGO_PKG_VERSION")]);
     assert_eq!(hubbub(&[], "").code, Some(2));
+    assert_eq!(hubbub(&["help", "--help"], "").success(), hubbub(&["help"], "").success());
+    // Options that many commands have do not stand between those of one.
+    let help = hubbub(&["key", "create", "--help"], "").success();
+    assert!(help.find("--scope").unwrap() < help.find("--server").unwrap(), "{help}");
+}
+
+#[test]
+fn a_wrong_variable_is_named() {
+    for (arguments, name, value) in [
+        (&["ping"][..], "HUBBUB_SERVER", "nonsense"),
+        (&["ping"], "HUBBUB_SERVER", ""),
+        (&["send", "r", "x"], "HUBBUB_USER", "a b"),
+        (&["queue", "send", "q", "x"], "HUBBUB_USER", "a b"),
+        (&["bench", "chat"], "HUBBUB_SERVER", "nonsense"),
+    ] {
+        let ran = hubbub_with(arguments, &[(name, value)]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        must_contain(&ran.stderr, &[&format!("'{name}'")]);
+    }
+    // What stands on the command line is wrong itself.
+    let ran = hubbub_with(&["ping", "--server=nonsense"], &[("HUBBUB_SERVER", "http://127.0.0.1:1")]);
+    must_contain(&ran.stderr, &["--server"]);
+    assert!(!ran.stderr.contains("HUBBUB_SERVER"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_fault_of_a_scenario_is_one_line() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"titel = 'x'\nworkload = 'chat'\n").unwrap();
+    let path = file.path().display().to_string();
+    let line = hubbub(&["bench", "run", &path], "").refusal(2);
+    assert_eq!(line, format!("hubbub: {path}: line 1: there is no key 'titel'; did you mean 'title'?\n"));
+    let line = hubbub(&["serve", "--listen", "127.0.0.1:0", "--data", &path], "").refusal(2);
+    must_contain(&line, &[&format!("{path} is a file"), "--data DIR"]);
 }
 
 #[test]
@@ -73,6 +120,7 @@ fn a_check_refuses_what_the_server_refuses() {
         (&["--listen", "0.0.0.0:0"][..], &["server.listen", "--insecure"][..]),
         (&["--set", "tls.cert=/no/such.pem", "--set", "tls.key=/no/such.pem"], &["tls.cert", "/no/such.pem"]),
         (&["--set", "tls.client_auth=required"], &["tls.client_ca"]),
+        (&["--log", "kafka://127.0.0.1:9"], &["log.url", "store.url"]),
         (
             &["--listen", "8080", "--line", "8080"],
             &["server.listen 127.0.0.1:8080", "server.line 127.0.0.1:8080", "--line 8081"],
@@ -150,7 +198,7 @@ fn unknown_settings_are_refused_with_a_suggestion() {
     must_contain(&line, &["/nowhere/hubbub.toml", "cannot read"]);
     file.as_file().set_len(0).unwrap();
     let nothing = hubbub(&["config", "check", "--config", &path], "").success();
-    assert_eq!(nothing, format!("valid: {path}, no variables\n"));
+    assert_eq!(nothing, format!("valid: {path} (no variables)\n"));
     // At the top, people leave out the section; what is near nothing is not guessed.
     std::fs::write(&path, "listen = '127.0.0.1:1'\nx = 1\n").unwrap();
     let ran = hubbub(&["config", "check", "--config", &path], "");
@@ -179,15 +227,17 @@ fn config_check_names_what_it_checked() {
     assert_eq!(check(&[], &[]), nothing);
     // That of commands sets nothing of a server.
     assert_eq!(check(&[], &[("HUBBUB_SERVER", "http://127.0.0.1:1")]), nothing);
-    assert_eq!(check(&[], &two), "valid: no configuration file, 2 variables\n");
+    assert_eq!(check(&[], &two), "valid: 2 variables (no configuration file)\n");
+    let flag = ["--listen", "127.0.0.1:1"];
+    assert_eq!(check(&flag, &[]), "valid: flags (no configuration file, no variables)\n");
     std::fs::write(dir.path().join("hubbub.toml"), "[server]\nthreads = 2\n").unwrap();
     let file = dir.path().canonicalize().unwrap().join("hubbub.toml").display().to_string();
     assert_eq!(check(&[], &two[..1]), format!("valid: {file}, 1 variable\n"));
     // A flag overrides the variable.
     let flags = ["--listen", "127.0.0.1:2"];
-    assert_eq!(check(&flags, &two), format!("valid: {file}, 1 variable, and flags\n"));
+    assert_eq!(check(&flags, &two), format!("valid: {file}, 1 variable, flags\n"));
     let named = [("HUBBUB_CONFIG", file.as_str())];
-    assert_eq!(check(&[], &named), format!("valid: {file}, no variables\n"));
+    assert_eq!(check(&[], &named), format!("valid: {file} (no variables)\n"));
 }
 
 /// With the defaults the server might ask for no token.

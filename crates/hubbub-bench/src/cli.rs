@@ -1,8 +1,8 @@
 //! The command line of `hubbub bench`.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,6 +27,11 @@ use crate::queue::QueueArgs;
 use crate::scenario::{self, CompareArgs, FindMaxArgs, PublishArgs, ReportArgs, RunArgs};
 use crate::stop::{Stopped, unless_stopped};
 use crate::suite::{self, SuiteArgs};
+
+/// Wrong usage that only the command itself can find: a scenario with a fault, or a directory that is in use.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub(crate) String);
 
 /// Options of `hubbub bench`.
 #[derive(Debug, Clone, Args)]
@@ -133,8 +138,12 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
             let args = of_the_user(args);
             show(&args.common, query::measure(&args))
         }
-        Command::Run(args) => print(&wait_for(args.threads, scenario::measure(&args))?, args.json),
+        Command::Run(args) => {
+            check_out(args.out.as_deref(), args.overwrite)?;
+            print(&wait_for(args.threads, scenario::measure(&args))?, args.json)
+        }
         Command::FindMax(args) => {
+            check_out(args.run.out.as_deref(), args.run.overwrite)?;
             print(&wait_for(args.run.threads, scenario::find_max(&args))?, args.run.json)
         }
         Command::Report(args) => print(&scenario::report(&args)?, args.json),
@@ -151,6 +160,7 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Model(args) => print(&model::predict(&args)?, args.json),
         Command::Limits(args) => print(&wait_for(args.threads, limits::measure(&args))?, args.json),
         Command::Suite(args) => {
+            check_out(args.out.as_deref(), args.overwrite)?;
             let table = wait_for(args.threads, suite::measure(&args))?;
             if let Some(dir) = &args.out {
                 table.write_files(dir)?;
@@ -209,6 +219,7 @@ fn show<F: Findings>(
     common: &Common,
     measuring: impl Future<Output = anyhow::Result<F>>,
 ) -> anyhow::Result<ExitCode> {
+    check_out(common.out.as_deref(), common.overwrite)?;
     let found = wait_for(common.threads, measuring);
     let is_measured = found.is_ok();
     let shown = found.and_then(|found| {
@@ -223,6 +234,20 @@ fn show<F: Findings>(
         Ok(())
     });
     shown.and_then(|code| removed.map(|()| code))
+}
+
+/// Refuses a directory for results that has something in it: results of hours may be among it.
+fn check_out(out: Option<&Path>, overwrites: bool) -> anyhow::Result<()> {
+    let Some(dir) = out else { return Ok(()) };
+    let fault = match std::fs::read_dir(dir).map(|mut names| names.next().is_some()) {
+        Ok(true) if !overwrites => {
+            "this directory is not empty; name another, or write over what is there with --overwrite"
+                .to_owned()
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => error.to_string(),
+        _ => return Ok(()),
+    };
+    Err(UsageError(format!("--out {}: {fault}", dir.display())).into())
 }
 
 fn text(text: &str) -> anyhow::Result<ExitCode> {

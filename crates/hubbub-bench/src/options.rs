@@ -19,13 +19,15 @@ pub(crate) struct Common {
     /// Before all others, which take from the same options what is theirs.
     #[command(flatten)]
     pub given: Given,
-    /// The server to measure; connections and subscribers are shared out among several
+    /// The server to measure: a URL, HOST:PORT, or PORT alone for this machine; connections and subscribers are shared out among
+    /// several
     #[arg(
         long = "server",
         alias = "target",
         env = "HUBBUB_SERVER",
         default_value = "http://127.0.0.1:8080",
         value_delimiter = ',',
+        value_parser = server,
         value_name = "URL"
     )]
     pub servers: Vec<String>,
@@ -38,6 +40,9 @@ pub(crate) struct Common {
     /// Write summary.json, report.html and CSV files (messages, throughput, samples) into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Write into the directory of --out even if it is not empty
+    #[arg(long, requires = "out")]
+    pub overwrite: bool,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
@@ -89,6 +94,14 @@ pub(crate) const CONNECTIONS_MAX: u64 = 1_000_000;
 const IN_FLIGHT_MAX: u64 = 1_000_000;
 /// The longest text, or value: 64 MiB.
 pub(crate) const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// The address of a server as a URL.
+fn server(text: &str) -> Result<String, String> {
+    let address: hubbub_client::Address = text.parse().map_err(|error: hubbub_client::Error| {
+        format!("{}, HOST:PORT, or PORT alone for this machine", error.detail)
+    })?;
+    Ok(address.to_string())
+}
 
 /// What reads a number up to this.
 pub(crate) fn sizes(most: u64) -> RangedU64ValueParser<usize> {

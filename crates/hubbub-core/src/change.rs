@@ -6,6 +6,14 @@ use crate::time::Timestamp;
 /// Longest title of a room, in bytes.
 pub const TITLE_BYTES_MAX: usize = 256;
 
+/// What [`is_valid_title`] asks for, behind "must be ".
+pub const TITLE_RULE: &str = "at most 256 bytes without control characters";
+
+/// Whether a text may be a room's title; an empty one stands for none.
+pub fn is_valid_title(text: &str) -> bool {
+    text.len() <= TITLE_BYTES_MAX && !text.chars().any(char::is_control)
+}
+
 /// Longest retention of a room, in seconds: 100 years.
 pub const RETENTION_S_MAX: u64 = 100 * 365 * 24 * 3_600;
 

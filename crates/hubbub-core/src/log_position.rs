@@ -52,6 +52,9 @@ pub trait LogStore: Send + Sync {
     /// Attaches the log at the first call, and compares it with the attached one later.
     fn attach(&self, log: LogIdentity) -> Read<'_, Attached>;
 
+    /// The attached log, if there is one: without it, rooms of this store cannot be changed.
+    fn attached(&self) -> Read<'_, Option<LogIdentity>>;
+
     /// The next offset that the store wants of each partition; 0 for one it has nothing of. One that cannot be read does not
     /// hide the others.
     fn next_offsets(&self) -> Read<'_, Vec<NextOffset>>;

@@ -42,7 +42,7 @@ pub(crate) struct Reset {
     pub(crate) head: u64,
 }
 
-/// It does not repeat the name: frames and lines have several.
+/// Frames and lines have several names. To an HTTP request, [`Problem::naming`] says which.
 const NO_ROOM: &str = "there is no room of this name; PUT /v1/rooms/NAME makes one (hubbub room set NAME)";
 const NO_QUEUE: &str =
     "there is no queue of this name; PUT /v1/queues/NAME makes one (hubbub queue create NAME)";
@@ -91,6 +91,14 @@ impl Problem {
         Self { methods, ..Self::new(ErrorCode::MethodNotAllowed, detail) }
     }
 
+    /// The same of the room or queue of this name, whose absence it tells; whoever would not make it is not told how.
+    pub(crate) fn naming(self, name: &str, is_to_be_made: bool) -> Self {
+        let text = self.detail.replace("NAME", name).replacen("of this name", &format!("'{name}'"), 1);
+        let end = if is_to_be_made { None } else { text.find(';') };
+        let detail = end.and_then(|end| text.get(..end)).unwrap_or(&text).to_owned();
+        Self { detail: detail.into(), ..self }
+    }
+
     pub(crate) fn invalid(faults: Vec<FieldError>) -> Self {
         Self { faults, ..Self::new(ErrorCode::Invalid, "") }
     }
@@ -101,7 +109,8 @@ impl Problem {
     }
 
     pub(crate) fn malformed(error: &serde_json::Error) -> Self {
-        Self::new(ErrorCode::Malformed, format!("not the expected JSON: {}", json_fault(error)))
+        let what = if error.is_data() { "not the expected JSON" } else { "not valid JSON" };
+        Self::new(ErrorCode::Malformed, format!("{what}: {}", json_fault(error)))
     }
 
     pub(crate) fn refusal(refusal: Refusal) -> Self {

@@ -5,6 +5,7 @@ mod files;
 mod kv;
 mod offline;
 mod queue;
+mod room;
 mod values;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub(crate) use kv::KvAction;
 pub(crate) use offline::MigrateArgs;
 pub(crate) use offline::{BackupArgs, RestoreArgs, VerifyArgs};
 pub(crate) use queue::{OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs, TakeArgs};
+pub(crate) use room::RoomAction;
 
 /// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
 ///
@@ -36,7 +38,8 @@ pub(crate) use queue::{OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs, Ta
     version = crate::build::VERSION_AND_COMMIT,
     arg_required_else_help = true,
     after_help = "\
-Exit codes: 0 success, 1 failure, 2 invalid usage or configuration, 3 data directory locked or damaged.
+Exit codes: 0 success, 1 failure, 2 invalid usage or configuration, 3 data directory locked or damaged,
+141 nobody reads the output any more, as behind head.
 
 First steps:
   hubbub serve
@@ -158,8 +161,11 @@ pub(crate) struct ServeArgs {
     pub(crate) set: Vec<String>,
 }
 
-/// Who sends and follows unless somebody is named.
+/// Who sends unless somebody is named.
 pub(crate) const USER_DEFAULT: &str = "cli";
+
+/// Where the help lists options that many commands have: behind those of the command.
+const COMMON: usize = 900;
 
 /// Options of client commands.
 #[derive(Debug, Clone, Args)]
@@ -170,14 +176,15 @@ pub(crate) struct ClientArgs {
         env = "HUBBUB_SERVER",
         default_value = "http://127.0.0.1:8080",
         value_name = "URL",
-        global = true
+        global = true,
+        display_order = COMMON
     )]
     pub(crate) server: Server,
     /// File with a token or an API key [env: HUBBUB_TOKEN = the token itself].
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, display_order = COMMON)]
     pub(crate) token_file: Option<PathBuf>,
     /// Print JSON lines, for scripts.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = COMMON)]
     pub(crate) json: bool,
 }
 
@@ -193,7 +200,7 @@ pub(crate) struct SendArgs {
     /// The room; its first message creates it.
     #[arg(value_parser = RoomId::new)]
     pub(crate) room: RoomId,
-    /// The text; without it, or with '-', each line of standard input is a message.
+    /// The text; without it, or with '-', each line of standard input that is not empty is a message.
     pub(crate) text: Option<String>,
     /// The sender.
     #[arg(long, env = "HUBBUB_USER", default_value = USER_DEFAULT, value_parser = UserId::new)]
@@ -215,17 +222,17 @@ pub(crate) struct TailArgs {
     #[arg(value_parser = RoomId::new)]
     pub(crate) room: RoomId,
     /// Start behind this seq; 0 = from the oldest.
-    #[arg(long, value_name = "SEQ", conflicts_with = "last", value_parser = values::position)]
+    #[arg(long, value_name = "SEQ", conflicts_with = "last", value_parser = values::number::<u64>)]
     pub(crate) after: Option<u64>,
     /// Start with this number of recent messages.
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = values::number::<u64>)]
     pub(crate) last: u64,
     /// Stop after this number of messages.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = values::count::<u64>)]
     pub(crate) count: Option<u64>,
-    /// The user that follows.
-    #[arg(long, env = "HUBBUB_USER", default_value = USER_DEFAULT, value_parser = UserId::new)]
-    pub(crate) user: UserId,
+    /// The user that follows, and is shown as present [default: that of the token; an administrator follows unseen].
+    #[arg(long, env = "HUBBUB_USER", value_parser = UserId::new)]
+    pub(crate) user: Option<UserId>,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
 }
@@ -236,7 +243,7 @@ pub(crate) struct PingArgs {
     #[arg(long, value_name = "TIME", value_parser = values::positive_time)]
     pub(crate) wait: Option<Duration>,
     /// Number of requests.
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = values::count::<u32>)]
     pub(crate) count: u32,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
@@ -248,10 +255,10 @@ pub(crate) struct HistoryArgs {
     #[arg(value_parser = RoomId::new)]
     pub(crate) room: RoomId,
     /// Messages behind this seq, oldest first.
-    #[arg(long, value_name = "SEQ", conflicts_with = "before", value_parser = values::position)]
+    #[arg(long, value_name = "SEQ", conflicts_with = "before", value_parser = values::number::<u64>)]
     pub(crate) after: Option<u64>,
     /// Messages before this seq.
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", value_parser = values::number::<u64>)]
     pub(crate) before: Option<u64>,
     /// Messages received at or after this time (RFC 3339, or seconds since 1970).
     #[arg(long, value_name = "TIME", value_parser = values::moment)]
@@ -260,7 +267,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "TIME", value_parser = values::moment)]
     pub(crate) to: Option<String>,
     /// Maximum number of messages to show.
-    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = values::count::<usize>)]
     pub(crate) limit: usize,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
@@ -311,55 +318,6 @@ pub(crate) struct ActionArgs<A: Subcommand> {
     pub(crate) client: ClientArgs,
 }
 
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum RoomAction {
-    /// Create a room, or change the given settings.
-    Set {
-        /// The room.
-        #[arg(value_parser = RoomId::new)]
-        room: RoomId,
-        /// Display name; '' = none.
-        #[arg(long)]
-        title: Option<String>,
-        /// Whether only members may read and write.
-        #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-        members_only: Option<bool>,
-        /// How long messages are kept, such as 12h or 30d; off = the server's default.
-        #[arg(long, value_name = "TIME", value_parser = values::time_or_off)]
-        retention: Option<String>,
-    },
-    /// Delete a room with its messages and members.
-    Delete {
-        /// The room.
-        #[arg(value_parser = RoomId::new)]
-        room: RoomId,
-    },
-    /// List a room's members and how far they read.
-    Members {
-        /// The room.
-        #[arg(value_parser = RoomId::new)]
-        room: RoomId,
-    },
-    /// Add a member.
-    Add {
-        /// The room.
-        #[arg(value_parser = RoomId::new)]
-        room: RoomId,
-        /// The user.
-        #[arg(value_parser = UserId::new)]
-        user: UserId,
-    },
-    /// End a membership; the user gets nothing more of the room.
-    Remove {
-        /// The room.
-        #[arg(value_parser = RoomId::new)]
-        room: RoomId,
-        /// The user.
-        #[arg(value_parser = UserId::new)]
-        user: UserId,
-    },
-}
-
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct StatsArgs {
@@ -367,7 +325,7 @@ pub(crate) struct StatsArgs {
     pub(crate) action: Option<StatsAction>,
     /// Maximum number of rooms and users to show.
     #[arg(long, value_name = "COUNT", default_value_t = 10, conflicts_with = "every",
-          value_parser = clap::value_parser!(u16).range(1..=1_000))]
+          value_parser = values::rows)]
     pub(crate) top: u16,
     /// Instead print clients, rooms, messages and store size in this interval, such as 5s or 1min, until interrupted.
     #[arg(long, value_name = "TIME", value_parser = values::positive_time)]
@@ -376,7 +334,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "FILE", requires = "every")]
     pub(crate) csv: Option<PathBuf>,
     /// Stop after this number of lines.
-    #[arg(long, value_name = "COUNT", requires = "every")]
+    #[arg(long, value_name = "COUNT", requires = "every", value_parser = values::count::<u64>)]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) client: ClientArgs,

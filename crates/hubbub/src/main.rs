@@ -21,8 +21,10 @@ mod supervision;
 mod system;
 mod tls;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Command};
@@ -96,15 +98,23 @@ fn bench(args: hubbub_bench::cli::BenchArgs) -> ExitCode {
 
 /// The arguments, or the exit code after help, the version or a refusal was printed.
 fn parse() -> Result<Cli, ExitCode> {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    if let [_, help, option] = arguments.as_slice()
+        && help == "help"
+        && (option == "--help" || option == "-h")
+    {
+        arguments.pop();
+    }
+    let parsed = Cli::command().try_get_matches_from(&arguments).and_then(|matches| {
         if wants_json(&matches) {
             output::use_json();
         }
         Cli::from_arg_matches(&matches)
     });
-    parsed.map_err(|refusal| {
-        let options = std::env::args_os().take_while(|argument| argument != "--");
-        if refusal.use_stderr() && options.skip(1).any(|argument| argument == "--json") {
+    parsed.map_err(|mut refusal| {
+        let options = || arguments.iter().skip(1).take_while(|argument| *argument != "--");
+        name_variable(&mut refusal, options());
+        if refusal.use_stderr() && options().any(|argument| argument == "--json") {
             output::use_json();
             // The first paragraph says what is wrong, the others repeat the help.
             let text = refusal.render().to_string();
@@ -116,6 +126,21 @@ fn parse() -> Result<Cli, ExitCode> {
         }
         ExitCode::from(u8::try_from(refusal.exit_code()).unwrap_or(exit::USAGE))
     })
+}
+
+/// Options whose value may come from a variable of clients.
+const OF_VARIABLES: [(&str, &str); 3] =
+    [("--server", "HUBBUB_SERVER"), ("--user", "HUBBUB_USER"), ("--from", "HUBBUB_USER")];
+
+/// Has the refusal name the variable that a wrong value is from, if the option is not on the command line.
+fn name_variable<'a>(refusal: &mut clap::Error, mut options: impl Iterator<Item = &'a OsString>) {
+    let Some(ContextValue::String(shown)) = refusal.get(ContextKind::InvalidArg) else { return };
+    let option = shown.split(' ').next().unwrap_or_default();
+    let variable = OF_VARIABLES.iter().find(|(known, _)| *known == option).map(|(_, variable)| *variable);
+    let is_given = options.any(|given| given.to_string_lossy().split('=').next() == Some(option));
+    if let Some(variable) = variable.filter(|name| !is_given && std::env::var_os(name).is_some()) {
+        refusal.insert(ContextKind::InvalidArg, ContextValue::String(variable.to_owned()));
+    }
 }
 
 /// Whether the command, or one below it, has the option `--json` set.
@@ -130,7 +155,11 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(exit::CLOSED_OUTPUT);
     }
     output::error(error);
-    let code = if error.is::<config::ConfigError>() || error.is::<output::UsageError>() {
+    #[cfg(feature = "bench")]
+    let is_usage = error.is::<hubbub_bench::cli::UsageError>();
+    #[cfg(not(feature = "bench"))]
+    let is_usage = false;
+    let code = if is_usage || error.is::<config::ConfigError>() || error.is::<output::UsageError>() {
         exit::USAGE
     } else if error.is::<stores::DataError>() || error.is::<admin::DamagedError>() {
         exit::DATA

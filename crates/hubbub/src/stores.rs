@@ -146,7 +146,6 @@ pub(crate) fn scylla(config: &Config) -> hubbub_scylla::ScyllaOptions {
 /// configuration.
 #[cfg_attr(not(any(feature = "amqp", feature = "kafka")), allow(unused_variables, clippy::unused_async))]
 pub(crate) async fn open_log(config: &Config, pipeline: Pipeline) -> anyhow::Result<Log> {
-    let direct = pipeline.direct.clone();
     if !(config.uses_kafka() && *config.kafka_bus) {
         relay_over_store(&pipeline.hub, &pipeline.store, &pipeline.clock, &*pipeline.random);
     }
@@ -162,19 +161,29 @@ pub(crate) async fn open_log(config: &Config, pipeline: Pipeline) -> anyhow::Res
             shards: cast(*config.amqp_shards, "amqp.shards is at most 64")?,
             prefetch: cast(*config.amqp_prefetch, "amqp.prefetch is at most 65535")?,
             queue: crate::serve::log_options(config).queue,
+            text_bytes_max: text_bytes_max(config),
         };
-        let limits = crate::serve::limits(config);
-        let broker = Amqp::start(options, limits, pipeline).await?;
+        let direct = pipeline.direct.clone();
+        let broker = Amqp::start(options, pipeline).await?;
         return Ok(Log::amqp(direct, broker));
     }
     #[cfg(feature = "kafka")]
     if config.uses_kafka() {
-        let options = kafka(config)?;
-        let limits = crate::serve::limits(config);
-        let broker = hubbub_pipeline::log::kafka::Kafka::start(options, limits, pipeline).await?;
+        let (options, direct) = (kafka(config)?, pipeline.direct.clone());
+        let broker = hubbub_pipeline::log::kafka::Kafka::start(options, pipeline).await?;
         return Ok(Log::kafka(direct, broker));
     }
-    Ok(Log::direct(direct))
+    Ok(Log::without_broker(&pipeline).await)
+}
+
+/// The longest text that the store takes, whatever clients may send.
+#[cfg(feature = "amqp")]
+fn text_bytes_max(config: &Config) -> usize {
+    use hubbub_core::limits::MESSAGE_BYTES_MAX;
+    if config.uses_postgres() || config.uses_scylla() {
+        return MESSAGE_BYTES_MAX;
+    }
+    MESSAGE_BYTES_MAX.min(config.slot_text_max())
 }
 
 #[cfg(feature = "kafka")]

@@ -20,7 +20,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{ClientAuth, Config};
+use crate::config::{ClientAuth, Config, ConfigError};
 
 /// Interval in which the files are compared with what they were.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,15 +45,15 @@ pub(crate) async fn start(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Re
         handshakes: *config.tls_handshakes,
     };
     let stamps = files.stamps();
-    let tls = Arc::new(Tls::new(files.load()?, options));
+    let tls = Arc::new(Tls::new(files.load_as_configured()?, options));
     let hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     tokio::spawn(keep_current(files, stamps, hangup, tls.clone(), metrics.clone()));
     Ok(Some(tls))
 }
 
 /// Whether the files can be used, if there are any.
-pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
-    TlsFiles::of(config).map_or(Ok(()), |files| files.load().map(drop))
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    TlsFiles::of(config).map_or(Ok(()), |files| files.load_as_configured().map(drop))
 }
 
 async fn keep_current(
@@ -118,6 +118,11 @@ impl TlsFiles {
                 Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
             })
             .collect()
+    }
+
+    /// At a start, files that cannot be used are a wrong configuration: no repetition mends it.
+    fn load_as_configured(&self) -> Result<ServerConfig, ConfigError> {
+        self.load().map_err(|error| ConfigError(vec![format!("{error:#}")]))
     }
 
     fn load(&self) -> anyhow::Result<ServerConfig> {

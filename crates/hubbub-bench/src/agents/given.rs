@@ -6,7 +6,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use super::Share;
 
 /// Options that concern the coordinator, or that an agent has of its own.
-pub(super) const LOCAL: [&str; 19] = [
+pub(super) const LOCAL: [&str; 20] = [
     "agents",
     "agents-secret-file",
     "broker-pid",
@@ -16,6 +16,7 @@ pub(super) const LOCAL: [&str; 19] = [
     "json",
     "keep",
     "out",
+    "overwrite",
     "price",
     "quiet",
     "rows-max",

@@ -3,7 +3,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use hubbub_client::Address;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
@@ -87,24 +88,16 @@ impl Target {
         Self::with(url, &Credentials::default())
     }
 
-    /// Takes `http://host:port[/prefix]`, also without the scheme, or `https://`; for WebSockets and the line protocol the same.
+    /// Takes what `--server` takes; for WebSockets and the line protocol the same.
     pub(crate) fn with(url: &str, credentials: &Credentials) -> anyhow::Result<Self> {
-        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-        let port = match scheme {
-            "http" | "ws" => 80,
-            "https" | "wss" => 443,
-            _ => bail!("{url}: must be a URL such as http://127.0.0.1:8080 or https://chat.example"),
-        };
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
+        let address: Address = url.parse().with_context(|| format!("{url} is no address of a server"))?;
+        let (host, prefix) = (address.authority(), address.prefix().to_owned());
         let addr = host
             .to_socket_addrs()
             .with_context(|| format!("{url} is no address of a server"))?
             .next()
             .with_context(|| format!("{host} has no address"))?;
-        let path = path.trim_end_matches('/');
-        let prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
-        let encryption = if port == 443 {
+        let encryption = if address.to_string().starts_with("https://") {
             let (name, _) = host.rsplit_once(':').unwrap_or((&host, ""));
             // In a URL, an IPv6 address stands in brackets.
             let name = name.trim_matches(['[', ']']).to_owned();
@@ -187,10 +180,11 @@ mod tests {
         let target = Target::parse("http://127.0.0.1:8080/chat-server/").expect("address");
         assert_eq!((target.host.as_str(), target.prefix.as_str()), ("127.0.0.1:8080", "/chat-server"));
         assert_eq!(target.url(), "http://127.0.0.1:8080/chat-server");
-        assert_eq!(Target::parse("wss://127.0.0.1").expect("address").url(), "https://127.0.0.1:443");
-        assert_eq!(Target::parse("127.0.0.1").expect("address").host, "127.0.0.1:80");
-        assert_eq!(Target::parse("wss://127.0.0.1/x").expect("address").host, "127.0.0.1:443");
-        for wrong in ["ftp://127.0.0.1", "https://127.0.0.1:x", "127.0.0.1:1:2"] {
+        assert_eq!(Target::parse("https://127.0.0.1").expect("address").url(), "https://127.0.0.1:443");
+        assert_eq!(Target::parse("http://127.0.0.1/x").expect("address").host, "127.0.0.1:80");
+        // Not the address that this number would be.
+        assert_eq!(Target::parse("8080").expect("address").host, "127.0.0.1:8080");
+        for wrong in ["ftp://127.0.0.1", "https://127.0.0.1:x", "127.0.0.1:1:2", "127.0.0.1"] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
+use hubbub_core::suggestion::nearest;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -168,6 +169,23 @@ impl Measurement {
     }
 }
 
+/// What is wrong with a file, on one line, with the name that may be meant.
+fn fault(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let (line, message) = (before.matches('\n').count() + 1, error.message().replace('\n', ", "));
+    // "unknown field `titel`, expected one of `title`, `about`"
+    let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let (Some((written, known)), true) = (names.split_first(), message.starts_with("unknown ")) else {
+        return format!("line {line}: {message}");
+    };
+    let kind = if message.starts_with("unknown field") { "key" } else { "value" };
+    let meant = match nearest(written, known.iter().map(|name| (*name, *name))) {
+        Some(meant) => format!("did you mean '{meant}'?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    format!("line {line}: there is no {kind} '{written}'; {meant}")
+}
+
 impl Scenario {
     /// Reads a scenario. A quick one has one repetition, the options of `[quick]`, and no points but the first and the last;
     /// it is there to try things, so its thresholds do not count.
@@ -175,7 +193,7 @@ impl Scenario {
     /// # Errors
     /// The first key or value that is wrong, with its rule.
     pub(super) fn parse(text: &str, is_quick: bool) -> anyhow::Result<Self> {
-        let written: ScenarioFile = toml::from_str(text)?;
+        let written: ScenarioFile = toml::from_str(text).map_err(|error| anyhow!(fault(text, &error)))?;
         ensure!(written.repetitions > 0, "repetitions must be at least 1");
         for (part, said) in [(&STORE, &written.store), (&LOG, &written.log)] {
             said.as_deref().map_or(Ok(()), |said| part.check(said))?;
@@ -304,7 +322,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_rule() {
         for (rest, parts) in [
-            ("colour = 1", &["colour", "unknown field"][..]),
+            ("colour = 1", &["line 3: there is no key 'colour'; there are title, about"][..]),
+            ("repetition = 1", &["line 3: there is no key 'repetition'; did you mean 'repetitions'?"]),
+            ("seed = 'x'", &["line 3: invalid type", "expected u64"]),
+            ("seed 1", &["line 3: "]),
             ("repetitions = 0", &["repetitions", "at least 1"]),
             ("[options]\nconections = 4", &["--conections", "--connections"]),
             ("[options]\nconnections = 'many'", &["'many'", "--connections", "invalid digit"]),

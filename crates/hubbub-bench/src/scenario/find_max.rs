@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::file::{Measurement, Point, Scenario};
 use super::marks::store_behind;
 use super::results::{Results, label, shown, shown_point};
-use super::{RunArgs, measure_once, provided};
+use super::{RunArgs, measure_once, read};
 use crate::engine::Findings;
 use crate::live::Overall;
 use crate::machine::Machine;
@@ -91,8 +91,7 @@ pub(crate) async fn find_max(args: &FindMaxArgs) -> anyhow::Result<Maxima> {
     ensure!(args.precision > 0.0, "--precision must be more than 0");
     ensure!(args.repetitions > 0, "--repetitions must be at least 1");
     ensure!(args.from.is_none_or(|rate| rate >= LOWEST && rate.is_finite()), "--from must be 1 or more");
-    let text = provided::text_of(name)?;
-    let mut scenario = Scenario::parse(&text, args.run.quick).with_context(|| name.clone())?;
+    let (text, mut scenario) = read(name, args.run.quick)?;
     // A quick look has none; here they are what is asked.
     scenario.thresholds = Scenario::parse(&text, false)?.thresholds;
     ensure!(!scenario.thresholds.is_empty(), "{name} has no thresholds: what is the highest rate to keep?");

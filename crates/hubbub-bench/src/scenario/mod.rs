@@ -50,6 +50,7 @@ use results::PointRun;
 pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
+use crate::cli::UsageError;
 use crate::engine::Findings as _;
 use crate::lab::cgroup::{self, ResourceLimit};
 use crate::live::Overall;
@@ -85,6 +86,9 @@ pub(crate) struct RunArgs {
     /// Write the results into this directory: results.json, and what each measurement writes
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Write into the directory of --out even if it is not empty
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
     /// Print the results as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -123,10 +127,17 @@ pub(crate) fn show(name: &str) -> anyhow::Result<String> {
     provided::text_of(name)
 }
 
+/// A scenario and its text, by its name or that of its file.
+fn read(name: &str, is_quick: bool) -> anyhow::Result<(String, Scenario)> {
+    let wrong = |error: anyhow::Error| UsageError(format!("{name}: {error:#}"));
+    let text = provided::text_of(name)?;
+    let scenario = Scenario::parse(&text, is_quick).map_err(wrong)?;
+    Ok((text, scenario))
+}
+
 /// Measures every point, in turn, as often as the scenario repeats them.
 pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
-    let text = provided::text_of(&args.scenario)?;
-    let mut scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
+    let (text, mut scenario) = read(&args.scenario, args.quick)?;
     let args = &args.on_backends_of(&scenario)?;
     let limits = args.check(&mut scenario).await?;
     let mut results = Results::new(args, &text, &scenario, limits);

@@ -1,6 +1,6 @@
 //! The scenarios that are part of the program.
 
-use anyhow::Context;
+use crate::cli::UsageError;
 
 /// Names, and files of the directory `scenarios`.
 macro_rules! provided {
@@ -25,8 +25,9 @@ pub(super) fn text_of(name: &str) -> anyhow::Result<String> {
         return Ok((*text).to_owned());
     }
     let names: Vec<&str> = PROVIDED.iter().map(|(name, _)| *name).collect();
-    std::fs::read_to_string(name).with_context(|| {
-        format!("cannot read {name}; it is none of those provided, either: {}", names.join(", "))
+    std::fs::read_to_string(name).map_err(|error| {
+        let none = format!("it is none of those provided, either: {}", names.join(", "));
+        UsageError(format!("cannot read {name}: {error}; {none}")).into()
     })
 }
 

@@ -37,6 +37,9 @@ pub(crate) struct SuiteArgs {
     /// Write the table into this directory: suite.md, and suite.json
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Write into the directory of --out even if it is not empty
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, floods, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast, generator; with --postgres pg-rows, pg-kv-get, pg-kv-put and pg-kv-miss, and with
     /// --rabbitmq, too, pg-drain and pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::Condition;
+use hubbub_core::text::repeated;
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome, Timestamp, UserId};
 use hyper::header::{HeaderValue, ORIGIN, SET_COOKIE};
 use hyper::{Method, Response, StatusCode};
@@ -258,7 +259,7 @@ pub(super) async fn list_keys(call: Call) -> Answer {
 pub(super) async fn revoke_key(call: Call) -> Answer {
     let gateway = call.gateway();
     let id = call.parameter("keyId");
-    let unknown = || Problem::new(ErrorCode::NotFound, "there is no such API key");
+    let unknown = || Problem::new(ErrorCode::NotFound, format!("there is no API key '{}'", repeated(id)));
     if !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) || !(1..=64).contains(&id.len()) {
         return Err(unknown());
     }

@@ -159,8 +159,8 @@ pub(super) async fn list_accounts(call: Call) -> Answer {
     json_of(StatusCode::OK, &AccountList { accounts, next })
 }
 
-fn no_account() -> Problem {
-    Problem::new(ErrorCode::NotFound, "there is no such account")
+fn no_account(user: &str) -> Problem {
+    Problem::new(ErrorCode::NotFound, format!("there is no account '{user}'"))
 }
 
 /// `PUT /v1/auth/accounts/{user}`
@@ -189,8 +189,9 @@ async fn update(
     change_it: impl FnOnce(&mut StoredAccount) -> bool,
 ) -> Result<StoredAccount, Problem> {
     let key = key_of_account(user.as_str());
-    let entry = gateway.store.value(&key).await?.ok_or_else(no_account)?;
-    let mut stored: StoredAccount = serde_json::from_slice(&entry.value).map_err(|_| no_account())?;
+    let unknown = || no_account(user.as_str());
+    let entry = gateway.store.value(&key).await?.ok_or_else(unknown)?;
+    let mut stored: StoredAccount = serde_json::from_slice(&entry.value).map_err(|_| unknown())?;
     if !change_it(&mut stored) {
         return Err(Problem::new(ErrorCode::ConditionFailed, "the account was changed meanwhile; try again"));
     }
@@ -215,7 +216,7 @@ pub(super) async fn remove_account(call: Call) -> Answer {
             tracing::info!(user = user.as_str(), "an account was removed");
             Ok(no_content())
         }
-        _ => Err(no_account()),
+        _ => Err(no_account(user.as_str())),
     }
 }
 

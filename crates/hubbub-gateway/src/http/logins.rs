@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use hubbub_core::kv::Condition;
+use hubbub_core::text::repeated;
 use hubbub_core::{ErrorCode, FieldError, KvOp, LogLimit, UserId};
 use hyper::StatusCode;
 use hyper::header::USER_AGENT;
@@ -217,7 +218,8 @@ pub(super) async fn end_login(call: Call) -> Answer {
     let user = gateway.auth.list.login_by_id(id).map(|login| login.user);
     // Nobody is told of the logins of others.
     let user = user.filter(|user| caller.is_allowed(Requirement::Logins(user)));
-    let user = user.ok_or_else(|| Problem::new(ErrorCode::NotFound, "there is no such login"))?;
+    let unknown = || Problem::new(ErrorCode::NotFound, format!("there is no login '{}'", repeated(id)));
+    let user = user.ok_or_else(unknown)?;
     change(gateway, KvOp::Delete { key: &key_of_login(id), condition: Condition::Always }).await?;
     tracing::info!(user, id, "a login was ended");
     Ok(no_content())

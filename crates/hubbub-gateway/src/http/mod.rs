@@ -59,7 +59,8 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::text::repeated;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
 
 use serde::Serialize;
 
@@ -74,6 +75,7 @@ use crate::unread::{self, Reader};
 use crate::{Compat, Gateway};
 use cors::CrossOrigin;
 use endpoint::{Answering, Call, Endpoint};
+use query::Query;
 pub(crate) use request_body::RequestBody;
 pub(crate) use route::AllowedMethods;
 use streamed::Streamed;
@@ -105,8 +107,9 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
             traced = TracedRequest::begin(gateway, admitted.endpoint, &mut request);
             let space = if is_timed { gateway.unread.space().await } else { Ok(()) };
             let identity = identify(peer, &request).await;
+            let uri = request.uri().clone();
             match space.and_then(|()| begin(peer, &admitted, request, identity)) {
-                Ok(answer) => answer.await,
+                Ok(answer) => answer.await.map_err(|problem| name_missing(problem, admitted.endpoint, &uri)),
                 Err(problem) => Err(problem),
             }
         }
@@ -230,6 +233,21 @@ fn find_endpoint(gateway: &Gateway, request: &Request<RequestBody>) -> Result<&'
         return Err(Problem::new(ErrorCode::NotSupported, reason));
     }
     Ok(endpoint)
+}
+
+/// Names the room or queue that is not there: the one in the path, or in the query of a report.
+fn name_missing(problem: Problem, endpoint: &Endpoint, uri: &Uri) -> Problem {
+    let parameter = match problem.code {
+        ErrorCode::UnknownRoom => "room",
+        ErrorCode::UnknownQueue => "queue",
+        _ => return problem,
+    };
+    let name = percent_decode_str(endpoint.parameter(parameter, uri.path())).decode_utf8_lossy();
+    let query = Query::parse(uri.query());
+    match (name.as_ref(), query.get(parameter)) {
+        ("", None) => problem,
+        ("", Some(name)) | (name, _) => problem.naming(&repeated(name), endpoint.method != Method::DELETE),
+    }
 }
 
 async fn identify(peer: &Peer, request: &Request<RequestBody>) -> Result<Identity, Problem> {

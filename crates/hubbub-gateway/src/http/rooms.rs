@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
+use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX, TITLE_RULE, is_valid_title};
 use hubbub_core::store::{ReadError, RoomInfo};
 use hubbub_core::{FieldError, Outcome, RoomChange, RoomId, RoomSettings, duration};
 use hubbub_pipeline::AccessLevel;
@@ -63,7 +63,8 @@ impl From<RoomInfo> for Room {
             oldest: info.oldest,
             messages: info.messages,
             members: info.members,
-            last_received_at: info.last_received_at.map(Time),
+            // Of a message that is gone it says nothing to those who come anew.
+            last_received_at: info.last_received_at.filter(|_| info.messages > 0).map(Time),
         }
     }
 }
@@ -182,8 +183,7 @@ fn show(info: Option<RoomInfo>, status: StatusCode) -> Answer {
 
 /// What the body says; members that are not there stay as they are.
 fn settings(body: &Map<String, Value>, mut faults: Vec<FieldError>) -> Result<RoomSettings<'_>, Problem> {
-    let rule =
-        format!("must be null or a string of at most {TITLE_BYTES_MAX} bytes without control characters");
+    let rule = format!("must be null or a string of {TITLE_RULE}");
     let title = body.get("title").and_then(|value| require(title(value), "title", rule, &mut faults));
     let rule = "must be true or false";
     let members_only = body.get("membersOnly");
@@ -207,7 +207,7 @@ fn title(value: &Value) -> Option<&str> {
 
 /// The title that a text is, if it may be one.
 pub(super) fn title_of_text(text: &str) -> Option<&str> {
-    (text.len() <= TITLE_BYTES_MAX && !text.chars().any(char::is_control)).then_some(text)
+    is_valid_title(text).then_some(text)
 }
 
 /// In seconds; 0 = as the server keeps messages of other rooms.

@@ -105,7 +105,12 @@ pub(super) async fn timeline(call: Call) -> Answer {
     let read = || gateway.read_as(&room, &caller, gateway.store.receipt(room.clone(), message.clone()));
     let (receipt, epoch) = read_of_one_history(|| gateway.store.epoch(), read).await?;
     let Some(receipt) = receipt else {
-        let detail = "there is no such message in the room; a broker may have it that is not stored yet";
+        let pending = if gateway.log.parts_messages() {
+            "; the broker may have it, but it is not stored yet"
+        } else {
+            ""
+        };
+        let detail = format!("room '{room}' has no message '{message}'{pending}");
         return Err(Problem::new(ErrorCode::UnknownMessage, detail));
     };
     let (hub, name) = (gateway.hub.clone(), room.clone());

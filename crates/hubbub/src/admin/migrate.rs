@@ -8,7 +8,7 @@ use hubbub_postgres::{Pending, Touched};
 
 use crate::cli::{MigrateArgs, ServeArgs};
 use crate::config::{self, Environment};
-use crate::output::print;
+use crate::output::{UsageError, print};
 use crate::stores;
 
 pub(crate) async fn migrate(args: MigrateArgs) -> anyhow::Result<()> {
@@ -27,7 +27,8 @@ pub(crate) async fn migrate(args: MigrateArgs) -> anyhow::Result<()> {
         let names = steps.iter().map(|step| (step.version, step.name.as_str()));
         return print(&if plan && !steps.is_empty() { show(&steps) } else { summary(names) });
     }
-    bail!("only a database has a schema to migrate: name it with --store postgres://… or scylla://…");
+    let text = "only a database has a schema to migrate: name it with --store postgres://… or scylla://…";
+    bail!(UsageError(text.to_owned()))
 }
 
 fn summary<'a>(steps: impl Iterator<Item = (i64, &'a str)>) -> String {

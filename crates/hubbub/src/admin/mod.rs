@@ -12,6 +12,7 @@ pub(crate) mod token;
 pub(crate) mod verify;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
@@ -59,6 +60,16 @@ fn refuse_database(path: &Path) -> anyhow::Result<()> {
         bail!(UsageError(text.to_owned()));
     }
     Ok(())
+}
+
+/// Refuses what is no directory at all: that is rather a typo than damage.
+fn require_directory(path: &Path) -> anyhow::Result<()> {
+    let what = match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => "there is no such directory",
+        Ok(found) if !found.is_dir() => "this is no directory",
+        _ => return Ok(()),
+    };
+    bail!(UsageError(format!("{}: {what}", path.display())))
 }
 
 /// Makes the names in a directory durable.

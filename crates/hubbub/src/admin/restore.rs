@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::catalog::{Listing, newest};
 use super::verify::{read_all, report};
-use super::{DamagedError, lock_directory, refuse_database};
+use super::{DamagedError, lock_directory, refuse_database, require_directory};
 use crate::cli::RestoreArgs;
 use crate::client::show;
 use crate::progress::Progress;
@@ -24,6 +24,7 @@ const SCRATCH_LOCK: &str = ".restore-check.lock";
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     refuse_database(&args.backup)?;
     args.to.as_deref().map_or(Ok(()), refuse_database)?;
+    require_directory(&args.backup)?;
     let (backup, listing) = find(&args.backup)?;
     match &args.to {
         Some(data) => {

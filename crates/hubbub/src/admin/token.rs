@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::{GrantArgs, InspectArgs, MintArgs, ServeArgs, TokenAction};
 use crate::client::session::make_id;
 use crate::config::{self, Config, ConfigError, Environment};
-use crate::output::{json_line, print};
+use crate::output::{UsageError, json_line, print};
 use crate::system::SystemClock;
 
 pub(crate) fn run(action: &TokenAction) -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ fn mint_token(args: &MintArgs) -> anyhow::Result<String> {
     let secret = config.auth_secret.as_ref().ok_or_else(|| no_secret(args.config.as_deref()))?;
     let now = seconds(SystemClock::new().now().as_micros());
     let claims = Claims {
-        sub: Some(args.user.clone()),
+        sub: Some(args.user.to_string()),
         iat: Some(now),
         exp: Some(now + args.lifetime.as_secs_f64()),
         jti: Some(args.id.clone().unwrap_or_else(make_id)),
@@ -53,11 +53,11 @@ fn mint_token(args: &MintArgs) -> anyhow::Result<String> {
         nbf: None,
         grants: grants(&args.grants)?,
     };
-    let token = mint(&claims, &secret.0).map_err(|error| anyhow!(error))?;
+    let token = mint(&claims, &secret.0).map_err(UsageError)?;
     // What no server would accept is not made.
     if let Some(verifier) = config.verifier().map_err(|error| anyhow!(error))? {
-        let now = SystemClock::new().now();
-        verifier.check(&token, now).map_err(|reason| anyhow!("no server would accept it: {reason}"))?;
+        let refused = |reason| UsageError(format!("no server would accept it: {reason}"));
+        verifier.check(&token, SystemClock::new().now()).map_err(refused)?;
     }
     Ok(token)
 }
@@ -101,21 +101,38 @@ fn times(claims: &Value) -> String {
     names.into_iter().filter_map(line).collect()
 }
 
+/// Whether an argument is rather a token, or an API key, than the name of a file.
+fn looks_like_a_token(argument: &Path) -> bool {
+    let Some(text) = argument.to_str().filter(|_| !argument.exists()) else { return false };
+    // A token begins with an object in base64url.
+    let is_signed = text.starts_with("eyJ") && text.split('.').count() == 3;
+    is_signed || text.starts_with(KEY_PREFIX)
+}
+
 fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let mut token = String::new();
     match args.file.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(file) if looks_like_a_token(file) => {
+            // It is not repeated: where errors are logged, others read them.
+            let text = "the argument is a file with the token, not the token itself; give that on standard input: \
+                        printf %s \"$TOKEN\" | hubbub token inspect";
+            return Err(UsageError(text.to_owned()).into());
+        }
         Some(file) => {
             token = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         }
         None => drop(std::io::stdin().read_to_string(&mut token).context("reading standard input")?),
     }
+    let place =
+        || args.file.as_deref().map_or("standard input".to_owned(), |file| file.display().to_string());
     let token = token.trim();
+    if token.is_empty() {
+        bail!("{}: there is no token in it", place());
+    }
     if token.starts_with(KEY_PREFIX) {
         return print("an API key: only its server knows what it may (hubbub key list)\n");
     }
     let config = load(args.config.as_deref())?;
-    let place =
-        || args.file.as_deref().map_or("standard input".to_owned(), |file| file.display().to_string());
     let (header, claims): (Value, Value) =
         unverified(token).map_err(|error| anyhow!("{}: {error}", place()))?;
     print(json_line(&format!("{header:#}\n{claims:#}\n")))?;
@@ -126,7 +143,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
         )
     };
     match verifier.check(token, SystemClock::new().now()) {
-        Ok(()) => print("valid for this configuration\n"),
+        Ok(()) => print("valid for this configuration; whether it was revoked, only the server knows\n"),
         Err(reason) => bail!("refused by this configuration: {reason}"),
     }
 }

@@ -9,7 +9,7 @@ use hubbub_store::embedded::{self, DataFault, Verified, file_crc32c};
 use serde_json::json;
 
 use super::catalog::{LIST, Listing, newest};
-use super::{DamagedError, refuse_database};
+use super::{DamagedError, refuse_database, require_directory};
 use crate::cli::VerifyArgs;
 use crate::client::show;
 use crate::output::size;
@@ -18,6 +18,7 @@ use crate::stores::DataError;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
     refuse_database(&args.data)?;
+    require_directory(&args.data)?;
     let dir = find(&args.data)?;
     let mut faults = Vec::new();
     let found = read_all(&dir, &mut faults)?;

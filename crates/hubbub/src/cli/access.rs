@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
+use hubbub_core::UserId;
 
 use super::values::positive_time;
 
@@ -43,8 +44,8 @@ pub(crate) enum TokenAction {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MintArgs {
     /// The user.
-    #[arg(long)]
-    pub(crate) user: String,
+    #[arg(long, value_parser = UserId::new)]
+    pub(crate) user: UserId,
     /// How long it is valid, such as 15min, 12h or 7d.
     #[arg(long = "for", value_name = "TIME", default_value = "12h", value_parser = positive_time)]
     pub(crate) lifetime: Duration,
@@ -86,8 +87,8 @@ pub(crate) struct KeyCreateArgs {
     /// What it is for.
     pub(crate) name: String,
     /// The user that it stands for: the sender of its messages.
-    #[arg(long)]
-    pub(crate) user: String,
+    #[arg(long, value_parser = UserId::new)]
+    pub(crate) user: UserId,
     /// How long it is valid, such as 30d [default: until it is revoked].
     #[arg(long = "for", value_name = "TIME", value_parser = positive_time)]
     pub(crate) lifetime: Option<Duration>,

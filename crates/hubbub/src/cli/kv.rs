@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::values::{position, positive_time};
+use super::values::{count, number, positive_time};
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KvAction {
@@ -23,7 +23,7 @@ pub(crate) enum KvAction {
         #[arg(long, value_name = "TIME", value_parser = positive_time)]
         ttl: Option<Duration>,
         /// Only if the key has this revision.
-        #[arg(long, value_name = "N", conflicts_with = "if_absent")]
+        #[arg(long, value_name = "N", conflicts_with = "if_absent", value_parser = number::<u64>)]
         if_revision: Option<u64>,
         /// Only if the key does not exist.
         #[arg(long)]
@@ -34,7 +34,7 @@ pub(crate) enum KvAction {
         /// The key; %XX stands for any byte, %25 for a percent sign.
         key: String,
         /// Only if the key has this revision.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = number::<u64>)]
         if_revision: Option<u64>,
     },
     /// List keys in the order of their bytes.
@@ -49,10 +49,10 @@ pub(crate) enum KvAction {
         #[arg(default_value = "")]
         prefix: String,
         /// Start behind this revision; 0 = with the oldest change [default: with the next one].
-        #[arg(long, value_name = "N", value_parser = position)]
+        #[arg(long, value_name = "N", value_parser = number::<u64>)]
         after: Option<u64>,
         /// Stop after this number of changes.
-        #[arg(long, value_name = "COUNT")]
+        #[arg(long, value_name = "COUNT", value_parser = count::<u64>)]
         count: Option<u64>,
     },
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::ClientArgs;
+use super::values::{count, number};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BackupArgs {
@@ -12,10 +13,10 @@ pub(crate) struct BackupArgs {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Number of backups to keep; older ones are removed once this one is complete.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = count::<u32>)]
     pub(crate) keep: Option<u32>,
     /// Maximum megabytes written per second, so that senders do not wait for the disk; 0 = unlimited.
-    #[arg(long, value_name = "MB", default_value_t = 32)]
+    #[arg(long, value_name = "MB", default_value_t = 32, value_parser = number::<u32>)]
     pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) client: ClientArgs,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use hubbub_core::{ClientId, QueueId};
 
-use super::values::{time, wait};
+use super::values::{count, number, time, wait};
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum QueueAction {
@@ -18,7 +18,7 @@ pub(crate) enum QueueAction {
         #[command(flatten)]
         settings: QueueSettingsArgs,
     },
-    /// Delete a queue.
+    /// Delete a queue; the queue of its dead letters stays.
     Delete {
         /// The queue.
         #[arg(value_parser = QueueId::new)]
@@ -53,7 +53,7 @@ pub(crate) enum QueueAction {
         #[arg(value_parser = QueueId::new)]
         queue: QueueId,
         /// Maximum number of messages to show.
-        #[arg(long, value_name = "COUNT", default_value_t = 100)]
+        #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = count::<usize>)]
         limit: usize,
     },
     /// Acknowledge messages on lease: they are processed.
@@ -93,6 +93,7 @@ pub(crate) enum QueueAction {
         #[arg(value_parser = QueueId::new)]
         queue: QueueId,
         /// The message's id.
+        #[arg(value_parser = number::<u64>)]
         id: u64,
     },
     /// Move dead letters back to their queues.
@@ -122,7 +123,7 @@ pub(crate) struct QueueSettingsArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) lease: Option<Duration>,
     /// Deliveries without an ack until a message becomes a dead letter; 0 = unlimited.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = number::<u32>)]
     pub(crate) max_deliveries: Option<u32>,
     /// Queue of dead letters; '' = the queue's name with the suffix .dead.
     #[arg(long, value_name = "QUEUE")]
@@ -131,10 +132,10 @@ pub(crate) struct QueueSettingsArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) ttl: Option<Duration>,
     /// Maximum number of messages; 0 = unlimited.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) max_messages: Option<u64>,
     /// Maximum bytes of texts; 0 = unlimited.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = number::<u64>)]
     pub(crate) max_bytes: Option<u64>,
     /// What happens when the queue is full.
     #[arg(long, value_enum)]
@@ -161,7 +162,7 @@ pub(crate) struct QueueSendArgs {
     /// The queue.
     #[arg(value_parser = QueueId::new)]
     pub(crate) queue: QueueId,
-    /// The text; without it, or with '-', each line of standard input is a message.
+    /// The text; without it, or with '-', each line of standard input that is not empty is a message.
     pub(crate) text: Option<String>,
     /// The sender.
     #[arg(long, value_name = "CLIENT", env = "HUBBUB_USER", default_value = "cli", value_parser = ClientId::new)]
@@ -198,7 +199,7 @@ pub(crate) struct TakeArgs {
     #[arg(long, value_name = "CLIENT", value_parser = ClientId::new)]
     pub(crate) from: Option<ClientId>,
     /// Maximum number of messages.
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = count::<u64>)]
     pub(crate) max: u64,
     /// How long to wait for a message, at most 20s.
     #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0s")]

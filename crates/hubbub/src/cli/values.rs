@@ -23,9 +23,20 @@ pub(super) fn id_prefix(text: &str) -> Result<String, String> {
     is_fine.then(|| text.to_owned()).ok_or_else(rule)
 }
 
-/// A position: the number of a message, or a revision.
-pub(super) fn position(text: &str) -> Result<u64, &'static str> {
-    parse_digits(text).ok_or(WHOLE_NUMBER_RULE)
+/// A position, which is the number of a message or a revision, and any other number that may be 0.
+pub(super) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
+    parse_digits(text).and_then(|number| T::try_from(number).ok()).ok_or(WHOLE_NUMBER_RULE)
+}
+
+/// How many of something there may be; none would leave nothing to do.
+pub(super) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
+    let count = parse_digits(text).filter(|count| *count > 0);
+    count.and_then(|count| T::try_from(count).ok()).ok_or("must be a whole number from 1 on")
+}
+
+/// How many rows of a table the server gives.
+pub(super) fn rows(text: &str) -> Result<u16, &'static str> {
+    count(text).ok().filter(|rows| *rows <= 1_000).ok_or("must be a whole number from 1 to 1000")
 }
 
 /// How long to wait for a message of a queue.

@@ -112,6 +112,10 @@ fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
         None => std::env::var(TOKEN).unwrap_or_default(),
     };
     let token = token.trim();
+    if let Some(file) = file.filter(|_| token.is_empty()) {
+        // Else the call would be that of somebody without a token, who may be the administrator.
+        bail!("--token-file {}: the file has no token in it", file.display());
+    }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         bail!("--token-file or {TOKEN}: a token has no spaces and nothing beyond ASCII");
     }

@@ -60,7 +60,7 @@ async fn patient<T>(
 }
 
 /// What is said of some causes in the place of their own words.
-const ADVICE: [(&str, &str); 5] = [
+const ADVICE: [(&str, &str); 7] = [
     ("is it running?", "is it running? (hubbub serve, --server)"),
     ("invalid HTTP version parsed", "the answer is no HTTP; this port may speak TLS: try https://"),
     // What the same server does to a WebSocket.
@@ -68,16 +68,28 @@ const ADVICE: [(&str, &str); 5] = [
         "closed the connection during the handshake",
         "closed the connection during the handshake; if this port speaks TLS, use https://",
     ),
-    ("invalid peer certificate: UnknownIssuer", "its authority is none of those"),
+    ("invalid peer certificate: UnknownIssuer", "no authority that is trusted here issued it"),
+    ("invalid peer certificate: BadSignature", NAMESAKE),
+    (OTHER_KIND_OF_KEY, NAMESAKE),
     (
         "Other(OtherError(CaUsedAsEndEntity))",
         "it says that it is an authority's; make one for the server with basicConstraints=CA:FALSE",
     ),
 ];
 
+/// What TLS says of a certificate that names an authority whose key is of another kind. Numbers follow, in braces.
+const OTHER_KIND_OF_KEY: &str = "invalid peer certificate: UnsupportedSignatureAlgorithmForPublicKeyContext";
+const NAMESAKE: &str = "an authority that is trusted here has the name of its issuer, but did not issue it; a certificate of \
+     your own needs a name (CN) that no other one has";
+
 /// The reason with what to do about it.
 pub(super) fn advised(reason: &str) -> String {
-    ADVICE.iter().fold(reason.to_owned(), |text, (cause, advice)| text.replacen(cause, advice, 1))
+    let mut reason = reason.to_owned();
+    if let Some((before, numbers)) = reason.split_once(OTHER_KIND_OF_KEY) {
+        let after = numbers.split_once('}').map_or("", |(_, after)| after);
+        reason = format!("{before}{OTHER_KIND_OF_KEY}{after}");
+    }
+    ADVICE.iter().fold(reason, |text, (cause, advice)| text.replacen(cause, advice, 1))
 }
 
 /// A refusal by the server as this program reports it; any other error as it is.
@@ -277,6 +289,15 @@ mod tests {
             let answered = patient(answer, waits, || said.set(said.get() + 1)).await;
             assert_eq!((said.get(), answered.is_ok()), (i32::from(is_said), is_answered), "{takes:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_with_the_name_of_another_is_told_in_words() {
+        let failed = "TLS with localhost:1 failed: invalid peer certificate: \
+            UnsupportedSignatureAlgorithmForPublicKeyContext { signature_algorithm_id: [6, 8], \
+            public_key_algorithm_id: [6, 9] } (x)";
+        let told = advised(failed);
+        assert_eq!(told, format!("TLS with localhost:1 failed: {NAMESAKE} (x)"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::session::{Session, with_query};
 use super::table::Table;
 use super::{kv_watch, number, print_json, text};
 use crate::cli::{ActionArgs, KvAction};
-use crate::output::print;
+use crate::output::{Refusal, print};
 
 /// Characters to escape in a path. Percent signs stay: keys are already escaped as the server does.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'%').remove(b'/');
@@ -41,17 +41,18 @@ pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
                 (HeaderName::from_static("hubbub-ttl"), ttl),
             ];
             let answer = request(&mut session, Method::PUT, &key, &headers, value).await?;
+            let is_new = answer.status.as_u16() == 201;
             if !args.client.json {
-                return Ok(());
+                return session.say((if is_new { "created" } else { "updated" }, &key));
             }
             let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
             let revision: Option<u64> = tag.trim_matches('"').parse().ok();
-            let is_new = answer.status.as_u16() == 201;
             print_json(&json!({"key": key, "revision": revision, "created": is_new}))
         }
         KvAction::Del { key, if_revision } => {
             let headers = [(IF_MATCH, condition(if_revision))];
-            request(&mut session, Method::DELETE, &key, &headers, Vec::new()).await.map(drop)
+            request(&mut session, Method::DELETE, &key, &headers, Vec::new()).await?;
+            session.say(("deleted", &key))
         }
         KvAction::Ls { prefix } => {
             let path = with_query("/v1/kv", [("prefix", Some(prefix))]);
@@ -102,7 +103,8 @@ async fn get_json(session: &mut Session, key: &str) -> anyhow::Result<()> {
     let found = session.post("/v1/kv", json!({"get": [key]}).to_string()).await?;
     let item = found.pointer("/get/0").context("the server's answer holds no value")?;
     if let Some(code) = item.get("code").and_then(Value::as_str) {
-        bail!("the server answered: {} ({code})", text(item, "detail"));
+        let status = number(item, "status").try_into().unwrap_or_default();
+        bail!(Refusal { status, code: code.to_owned(), detail: text(item, "detail").to_owned() });
     }
     print_json(item)
 }

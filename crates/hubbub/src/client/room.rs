@@ -22,10 +22,14 @@ pub(crate) async fn run(args: ActionArgs<RoomAction>) -> anyhow::Result<()> {
             ]);
             session.put(&path_of(&room), settings, "roomId").await
         }
-        RoomAction::Delete { room } => session.change(Method::DELETE, &path_of(&room)).await,
-        RoomAction::Add { room, user } => session.change(Method::PUT, &member_path_of(&room, &user)).await,
+        RoomAction::Delete { room } => {
+            session.change(Method::DELETE, &path_of(&room), ("deleted", room.as_str())).await
+        }
+        RoomAction::Add { room, user } => {
+            session.change(Method::PUT, &member_path_of(&room, &user), ("added", user.as_str())).await
+        }
         RoomAction::Remove { room, user } => {
-            session.change(Method::DELETE, &member_path_of(&room, &user)).await
+            session.change(Method::DELETE, &member_path_of(&room, &user), ("removed", user.as_str())).await
         }
         RoomAction::Members { room } => {
             let pages = Pages::new(format!("{}/members", path_of(&room)), "members", usize::MAX);

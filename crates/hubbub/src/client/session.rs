@@ -9,7 +9,7 @@ use hubbub_core::backoff::Backoff;
 use hubbub_core::id::write_uuid_v7;
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use super::connection::{Answer, Connection, TIMEOUT};
@@ -40,25 +40,48 @@ impl Session {
         self.connection.request(TIMEOUT, Method::POST, path, body).await?.success()
     }
 
-    /// Sends a change without a body. Prints nothing on success.
-    pub(super) async fn change(&mut self, method: Method, path: &str) -> anyhow::Result<()> {
-        self.change_with(method, path, String::new()).await
+    /// Sends a change without a body. Says what was `done` to what.
+    pub(super) async fn change(
+        &mut self,
+        method: Method,
+        path: &str,
+        done: (&str, &str),
+    ) -> anyhow::Result<()> {
+        self.change_with(method, path, String::new(), done).await
     }
 
-    /// Sends a change. Prints nothing on success.
+    /// Sends a change. Says what was `done` to what.
     pub(super) async fn change_with(
         &mut self,
         method: Method,
         path: &str,
         body: String,
+        done: (&str, &str),
     ) -> anyhow::Result<()> {
-        self.connection.request(TIMEOUT, method, path, body).await?.success().map(drop)
+        self.connection.request(TIMEOUT, method, path, body).await?.success()?;
+        self.say(done)
     }
 
-    /// Creates something or changes its settings. `name` is the member of the answer that names it.
+    /// Says what was done to what: `deleted: tea`, or `{"deleted":"tea"}`.
+    pub(super) fn say(&self, (how, name): (&str, &str)) -> anyhow::Result<()> {
+        show(self.is_json, &json!({how: name}), |_| format!("{how}: {name}\n"))
+    }
+
+    /// Creates something or changes the given settings. `name` is the member of the answer that names it.
     pub(super) async fn put(&mut self, path: &str, settings: String, name: &str) -> anyhow::Result<()> {
-        let answer = self.connection.request(TIMEOUT, Method::PUT, path, settings).await?;
-        let how = if answer.status.as_u16() == 201 { "created" } else { "updated" };
+        let updated = if settings == "{}" { "unchanged" } else { "updated" };
+        self.replace(path, settings, (updated, name)).await
+    }
+
+    /// The same where what is not given is gone; `updated` is what to say unless it is new.
+    pub(super) async fn replace(
+        &mut self,
+        path: &str,
+        body: String,
+        (updated, name): (&str, &str),
+    ) -> anyhow::Result<()> {
+        let answer = self.connection.request(TIMEOUT, Method::PUT, path, body).await?;
+        let how = if answer.status.as_u16() == 201 { "created" } else { updated };
         show(self.is_json, &answer.success()?, |made| format!("{how}: {}\n", text(made, name)))
     }
 

@@ -3,7 +3,7 @@
 /// Narrowest column of names, so that pages of short and of long ones look alike.
 const NAME_WIDTH: usize = 32;
 
-/// A name, numbers, and a last column that is as wide as it is. Cells are ASCII, as ids are.
+/// A name, numbers, and a last column that is as wide as it is.
 pub(super) struct Table<const N: usize> {
     /// Written before the first rows.
     head: Option<[&'static str; N]>,
@@ -25,7 +25,7 @@ impl<const N: usize> Table<N> {
         let rows: Vec<[String; N]> = head.into_iter().chain(rows).collect();
         for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
-                *width = cell.len().max(*width);
+                *width = cell.chars().count().max(*width);
             }
         }
         rows.iter().map(|row| self.line(row)).collect()
@@ -40,6 +40,8 @@ impl<const N: usize> Table<N> {
                 _ => format!(" {cell:>width$}"),
             });
         }
+        // The only column needs no width.
+        line.truncate(line.trim_end().len());
         line + "\n"
     }
 }

@@ -8,7 +8,7 @@ use super::address::{Server, TIMEOUT};
 use super::connection::refused;
 use super::follow::Attention;
 use super::{message_line, show, text};
-use crate::cli::{TailArgs, USER_DEFAULT};
+use crate::cli::TailArgs;
 use crate::output::notice;
 
 /// A message as the server's frame has it.
@@ -22,9 +22,8 @@ struct Frame {
 
 pub(crate) async fn tail(args: TailArgs) -> anyhow::Result<()> {
     let mut server = args.client.server()?;
-    // A token has a name of its own.
-    if !server.has_token() || args.user.as_str() != USER_DEFAULT {
-        server = server.with_user(args.user.to_string());
+    if let Some(user) = args.user {
+        server = server.with_user(user.to_string());
     }
     let client = server.client();
     let start = args.after.map_or(Start::Last(args.last), Start::after);

@@ -150,7 +150,10 @@ fn lines(timeline: &Value, room: &str) -> String {
         width => format!("{:<10}  {:<width$}  ", text(entry, "stage"), text(entry, "server")),
     };
     let mut lines = format!("message {} of {room}, as {who} {verb} it on record:\n", number(timeline, "seq"));
-    for event in list("events") {
+    // In the order of their times: a message gets that of `received` while its batch is committed.
+    let mut events: Vec<&Value> = list("events").iter().collect();
+    events.sort_by_key(|event| Timestamp::parse(text(event, "at")));
+    for event in events {
         lines += &format!("{}{}\n", begin(event), event_text(event));
     }
     for missing in list("missing") {
@@ -158,6 +161,7 @@ fn lines(timeline: &Value, room: &str) -> String {
         let since = told.unwrap_or(timeline).get("recordedSince").and_then(Value::as_str).unwrap_or("never");
         let why = match text(missing, "because") {
             "tooOld" => format!("not known any more; this server's record goes back to {since}"),
+            "notHere" if text(missing, "stage") == "published" => "nobody followed the room here".to_owned(),
             "notHere" => format!("not on this server; its record goes back to {since}"),
             _ => "not recorded (timeline.memory)".to_owned(),
         };
@@ -166,10 +170,17 @@ fn lines(timeline: &Value, room: &str) -> String {
     lines
 }
 
+/// A time to the microsecond, as all are told, also where it has fewer digits.
+fn micros(time: &str) -> String {
+    let (whole, fraction) =
+        time.trim_end_matches('Z').split_once('.').unwrap_or((time.trim_end_matches('Z'), ""));
+    format!("{whole}.{fraction:0<6}Z")
+}
+
 fn event_text(event: &Value) -> String {
-    let mut line = text(event, "at").to_owned();
+    let mut line = micros(text(event, "at"));
     if let Some(until) = event.get("until").and_then(Value::as_str) {
-        line += &format!(" to {until}");
+        line += &format!(" to {}", micros(until));
     }
     let count = number(event, "count");
     line + &match text(event, "stage") {
@@ -198,6 +209,21 @@ mod tests {
     }
 
     #[test]
+    fn steps_stand_in_the_order_of_their_times() {
+        let received = json!({"stage": "received", "at": "2026-01-31T12:00:00.255Z"});
+        let queued = json!({"stage": "queued", "at": "2026-01-31T12:00:00.254699Z", "count": 1});
+        let nobody = json!([{"stage": "published", "because": "notHere"}]);
+        let told = lines(&timeline("a", &json!([received, queued]), &nobody), "r");
+        assert_eq!(
+            told,
+            "message 7 of r, as a has it on record:\n\
+             queued      2026-01-31T12:00:00.254699Z  in a batch of 1\n\
+             received    2026-01-31T12:00:00.255000Z\n\
+             published   nobody followed the room here\n"
+        );
+    }
+
+    #[test]
     fn timelines_of_several_servers_are_one() {
         let received = json!({"stage": "received", "at": "2026-01-31T12:00:00.000Z"});
         let published =
@@ -211,11 +237,11 @@ mod tests {
         assert_eq!(
             lines(&merged, "r"),
             "message 7 of r, as a, bb have it on record:\n\
-             received        2026-01-31T12:00:00.000Z\n\
-             bus         bb  2026-01-31T12:00:00.002Z\n\
-             published   a   2026-01-31T12:00:00.003Z  for 2 live subscribers, from the bus\n\
+             received        2026-01-31T12:00:00.000000Z\n\
+             bus         bb  2026-01-31T12:00:00.002000Z\n\
+             published   a   2026-01-31T12:00:00.003000Z  for 2 live subscribers, from the bus\n\
              stored      bb  2026-01-31T12:00:00.003456Z\n\
-             published   bb  not on this server; its record goes back to 2026-01-31T11:00:00.000Z\n"
+             published   bb  nobody followed the room here\n"
         );
         // Nobody stored it, as far as those who were asked know.
         assert_eq!(merge(&[a.clone(), a.clone()]).unwrap()["missing"].as_array().unwrap().len(), 2);

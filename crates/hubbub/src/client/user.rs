@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::pages::Pages;
 use super::session::{Session, escape, with_query};
+use super::table::Table;
 use super::{show, text};
 use crate::admin::token::grant_members;
 use crate::cli::{AccountAction, AccountArgs, ActionArgs, RightsArgs};
@@ -28,24 +29,29 @@ pub(crate) async fn run(args: ActionArgs<AccountAction>) -> anyhow::Result<()> {
         // With `--none` there are no other options.
         AccountAction::Rights(RightsArgs { name, none: _, grants }) => {
             let rights = Value::Object(grant_members(&grants)?).to_string();
-            session.put(&path(&name, ""), rights, "user").await
+            session.replace(&path(&name, ""), rights, ("updated", "user")).await
         }
         AccountAction::Password { name } => {
             let body = json!({"password": new_password(&name)?}).to_string();
-            session.change_with(Method::PUT, &path(&name, "/password"), body).await
+            let done = ("password set", name.as_str());
+            session.change_with(Method::PUT, &path(&name, "/password"), body, done).await
         }
-        AccountAction::Remove { name } => session.change(Method::DELETE, &path(&name, "")).await,
+        AccountAction::Remove { name } => {
+            session.change(Method::DELETE, &path(&name, ""), ("removed", &name)).await
+        }
         AccountAction::List => {
             let pages = Pages::new("/v1/auth/accounts".into(), "accounts", usize::MAX);
-            session.list(pages, account_line).await
+            session.table(pages, Table::new(["account", "since", "rights"]), account_row).await
         }
         AccountAction::Logins { name } => {
             let of_all = "/v1/auth/logins";
             let path = name.map_or_else(|| of_all.into(), |name| with_query(of_all, [("user", Some(name))]));
-            session.list(Pages::new(path, "logins", usize::MAX), login_line).await
+            let table = Table::new(["login", "account", "since", "address", "browser"]);
+            session.table(Pages::new(path, "logins", usize::MAX), table, login_row).await
         }
         AccountAction::Logout { login } => {
-            session.change(Method::DELETE, &format!("/v1/auth/logins/{}", escape(&login))).await
+            let path = format!("/v1/auth/logins/{}", escape(&login));
+            session.change(Method::DELETE, &path, ("ended", &login)).await
         }
     }
 }
@@ -70,8 +76,8 @@ fn new_password(name: &str) -> anyhow::Result<String> {
     Ok(password.to_owned())
 }
 
-fn account_line(account: &Value) -> String {
-    format!("{}  {}, since {}\n", text(account, "user"), rights_of(account), text(account, "createdAt"))
+fn account_row(account: &Value) -> [String; 3] {
+    [text(account, "user").to_owned(), text(account, "createdAt").to_owned(), rights_of(account)]
 }
 
 /// "administrator", or "rooms *=rw, queues jobs=r"; "no rights" of an account or a key that may do nothing.
@@ -91,13 +97,6 @@ pub(super) fn rights_of(account: &Value) -> String {
     if all.is_empty() { "no rights".to_owned() } else { all.join(", ") }
 }
 
-fn login_line(login: &Value) -> String {
-    let agent = super::plain(text(login, "userAgent"));
-    format!(
-        "{}  {}  since {} from {}  {agent}\n",
-        text(login, "loginId"),
-        text(login, "user"),
-        text(login, "createdAt"),
-        text(login, "address")
-    )
+fn login_row(login: &Value) -> [String; 5] {
+    ["loginId", "user", "createdAt", "address", "userAgent"].map(|name| super::plain(text(login, name)))
 }

@@ -95,9 +95,8 @@ impl Config {
         );
         // A batch is at most an eighth of a slot, or one message or value of any size; offsets in a slot have 32 bits.
         let largest = self.message_bytes.0.max(self.queue_message_bytes.0).max(self.value_bytes.0);
-        let slot_min = (1 << 20).max(largest.saturating_mul(2));
         require(
-            (slot_min..=2 << 30).contains(&self.journal_slot.0),
+            (1 << 20..=2 << 30).contains(&self.journal_slot.0) && largest <= self.slot_text_max(),
             "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes, \
              limits.queue_message_bytes and limits.value_bytes",
         );
@@ -200,7 +199,10 @@ impl Config {
         self.check_protecting(&mut require);
         self.check_data(&mut require);
         if self.uses_scylla() {
-            require(self.uses_kafka(), "--store scylla:// requires --log kafka://");
+            require(
+                self.uses_kafka(),
+                "--store scylla:// requires --log kafka:// (the settings store.url and log.url)",
+            );
             require(
                 self.line.is_none(),
                 "server.line is for queues, which a store on scylla:// does not have",
@@ -210,6 +212,12 @@ impl Config {
                 "server.compat = \"chats\" keeps names as keys, which a store on scylla:// does not have",
             );
         }
+        let uses_embedded = !self.uses_postgres() && !self.uses_scylla();
+        require(
+            !(self.uses_kafka() && uses_embedded),
+            "--log kafka:// requires --store postgres:// or scylla:// (the settings log.url and store.url): the embedded \
+             store cannot take rooms from Kafka",
+        );
         if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
     }
 
@@ -272,6 +280,11 @@ impl Config {
             "kafka.topic_prefix must be at most 200 characters out of A-Z a-z 0-9 . _ -",
         );
         require(*self.kafka_replication <= 100, "kafka.replication must be 0 to 100");
+        #[cfg(feature = "kafka")]
+        require(
+            *self.kafka_retention >= hubbub_pipeline::log::kafka::RETENTION_MIN,
+            "kafka.retention must be at least 1h: the store may be behind for that long",
+        );
         let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(600));
         require(
             (shortest..=longest).contains(&*self.kafka_delivery_timeout),
@@ -340,6 +353,11 @@ impl Config {
     /// Whether the store is PostgreSQL, and not the embedded one.
     pub(crate) fn uses_postgres(&self) -> bool {
         is_postgres(&self.store.0)
+    }
+
+    /// The largest text or value that a slot of the journal takes.
+    pub(crate) fn slot_text_max(&self) -> usize {
+        self.journal_slot.0 / 2
     }
 
     /// Where data is and how durable, for people: the whole path of the embedded store, or the URL of another.

@@ -32,13 +32,20 @@ fn verdict(config: &Config, file: Option<String>) -> String {
         let text = "valid, but no configuration file and no variable sets anything: these are the defaults\n";
         return text.to_owned();
     }
-    let file = file.unwrap_or_else(|| "no configuration file".to_owned());
-    let variables = match variables {
-        0 => "no variables".to_owned(),
-        _ => counted(variables, "variable"),
-    };
-    let flags = if flags > 0 { ", and flags" } else { "" };
-    format!("valid: {file}, {variables}{flags}\n")
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    match file {
+        Some(file) => found.push(file),
+        None => missing.push("no configuration file"),
+    }
+    match variables {
+        0 => missing.push("no variables"),
+        _ => found.push(counted(variables, "variable")),
+    }
+    if flags > 0 {
+        found.push("flags".to_owned());
+    }
+    let missing = if missing.is_empty() { String::new() } else { format!(" ({})", missing.join(", ")) };
+    format!("valid: {}{missing}\n", found.join(", "))
 }
 
 /// All settings as lines of TOML, with their sources as comments.

@@ -1,6 +1,8 @@
 //! Settings that are to protect something, but concern what is not in use: whoever sets one believes that it does. A server refuses
 //! them; commands that serve nothing read them, too, and leave them alone.
 
+use std::path::Path;
+
 use super::setting::Sourced;
 use super::{Config, Source};
 
@@ -60,6 +62,12 @@ impl Config {
 
     /// A directory on the command line is not passed over for what is written elsewhere.
     pub(super) fn check_data(&self, require: &mut impl FnMut(bool, &str)) {
+        let uses_embedded = !self.uses_postgres() && !self.uses_scylla();
+        let dir = self.data_dir();
+        require(
+            !(uses_embedded && Path::new(dir).is_file()),
+            &format!("{dir} is a file: name a directory for the data (--data DIR, store.data)"),
+        );
         let Source::Flag(flag) = &self.data.source else { return };
         let url = self.store.0.as_str();
         let is_other = match url.strip_prefix("embedded") {

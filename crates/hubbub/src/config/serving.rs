@@ -28,7 +28,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     if let (Some(http), Some(line)) = (http, line) {
         note(listening::refuse_shared(http, line));
     }
-    note(tls::check(config).map_err(|error| ConfigError(vec![format!("{error:#}")])));
+    note(tls::check(config));
     note(key_set(config).map_err(|fault| ConfigError(vec![fault])));
     if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
 }

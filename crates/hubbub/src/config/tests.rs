@@ -78,6 +78,19 @@ fn contradictions_are_refused() {
     );
 }
 
+/// A topic that keeps records for less is refused, so none is made.
+#[cfg(feature = "kafka")]
+#[test]
+fn a_topic_keeps_records_for_an_hour_at_least() {
+    let load = |retention: &str| {
+        let retention = format!("kafka.retention={retention}");
+        load_with("", &[], settings(&["log.url=kafka://b:1", "store.url=postgres://db/hubbub", &retention]))
+    };
+    let faults = load("59min").unwrap_err().0;
+    assert!(faults.len() == 1 && faults[0].starts_with("kafka.retention must be at least 1h"), "{faults:?}");
+    load("1h").unwrap();
+}
+
 fn settings(pairs: &[&str]) -> ServeArgs {
     ServeArgs { set: pairs.iter().map(|pair| (*pair).to_owned()).collect(), ..ServeArgs::default() }
 }
@@ -109,7 +122,7 @@ fn settings_that_would_protect_nothing_are_refused() {
     }
     for pairs in [
         &["tls.client_auth=required", "tls.client_ca=off"][..],
-        &["log.url=kafkas://b:1", "kafka.ca=x"],
+        &[postgres, "log.url=kafkas://b:1", "kafka.ca=x"],
         // It is not in use, and so is nothing that it would protect.
         &["kafka.ca=x"],
         &[postgres, "store.postgres.retention=1d", "store.embedded.retention=off"],
@@ -162,7 +175,8 @@ fn what_a_server_would_be_refused_for_is_found_before() {
     for (pairs, parts) in [
         (&["server.listen=0.0.0.0:8080"][..], &["server.listen 0.0.0.0 can be reached"][..]),
         (&["server.line=[::]:1"], &["server.line :: can be reached"]),
-        (&["store.url=scylla://db/hubbub"], &["requires --log kafka://"]),
+        (&["store.url=scylla://db/hubbub"], &["requires --log kafka://", "store.url", "log.url"]),
+        (&["log.url=kafka://b:1"], &["requires --store postgres://", "store.url", "log.url"]),
         (&["store.scylla.retention=1d"], &["store.scylla.retention is for Cassandra"]),
         (&[&cert, &key], &["tls.cert", "no certificate in PEM"]),
         (&["tls.cert=/no/such.pem", "tls.key=/no/such.pem"], &["tls.cert: cannot read /no/such.pem"]),

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::key::{self, KEY_RULE};
 use super::list::write_expiry;
-use super::value::{TTL_RULE, ttl_ms};
+use super::value::{TTL_RULE, ttl_ms, unknown_key};
 use crate::Gateway;
 use crate::auth::Right;
 use crate::auth::caller::{Caller, Requirement};
@@ -240,7 +240,7 @@ async fn write_found(
 ) -> Result<(), Problem> {
     let found = gateway.keys.get_as_of(key, as_of).await?;
     let Some(Value { bytes, revision, expires_at }) = found.value else {
-        write_problem(&Problem::new(ErrorCode::UnknownKey, "there is no such key"), out);
+        write_problem(&unknown_key(key), out);
         return Ok(());
     };
     if out.len() > ANSWER_BYTES_MAX {

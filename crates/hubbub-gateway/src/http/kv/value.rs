@@ -2,6 +2,7 @@
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{Condition, TTL_MS_MAX};
+use hubbub_core::text::repeated;
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
 use hubbub_pipeline::kv::Found;
 use hyper::header::{CACHE_CONTROL, ETAG, HeaderName, HeaderValue};
@@ -30,7 +31,7 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     let as_of = consistency::value_as_of(gateway, call.headers())?;
     let Found { value, is_hit } = gateway.keys.get_as_of(&key, as_of).await?;
     // First: a condition does not count where the answer would be a refusal without it (RFC 9110, 13.2.1).
-    let value = value.ok_or_else(unknown_key)?;
+    let value = value.ok_or_else(|| unknown_key(&key))?;
     let revision = Some(value.revision);
     if !preconditions.is_matched(revision) {
         return Err(Problem::refusal(Refusal::Condition { revision }).uncounted());
@@ -54,8 +55,9 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     Ok(response)
 }
 
-fn unknown_key() -> Problem {
-    Problem::new(ErrorCode::UnknownKey, "there is no such key")
+/// The key is shown as paths have it.
+pub(super) fn unknown_key(key: &[u8]) -> Problem {
+    Problem::new(ErrorCode::UnknownKey, format!("there is no key '{}'", repeated(&key::text(key))))
 }
 
 pub(in crate::http) async fn put(mut call: Call) -> Answer {
@@ -78,7 +80,7 @@ pub(in crate::http) async fn delete(call: Call) -> Answer {
     let preconditions = Preconditions::of(call.headers())?;
     match change(gateway, &key, &preconditions, |condition| KvOp::Delete { key: &key, condition }).await? {
         KvOutcome::Deleted { revision: Some(_) } => Ok(no_content()),
-        KvOutcome::Deleted { revision: None } => Err(unknown_key()),
+        KvOutcome::Deleted { revision: None } => Err(unknown_key(&key)),
         _ => Err(Problem::no_outcome()),
     }
 }

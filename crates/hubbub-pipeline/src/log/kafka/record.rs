@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
+use hubbub_core::change::{RETENTION_S_MAX, TITLE_RULE, is_valid_title};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::text::json_fault;
 use hubbub_core::{
@@ -136,8 +136,8 @@ pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -
         Some(_) => Ok(()),
     };
     let title = record.title.as_deref();
-    if title.is_some_and(|title| title.len() > TITLE_BYTES_MAX || title.contains('\0')) {
-        return Err(invalid(format!("title must be at most {TITLE_BYTES_MAX} bytes, without U+0000")));
+    if title.is_some_and(|title| !is_valid_title(title)) {
+        return Err(invalid(format!("title must be {TITLE_RULE}")));
     }
     if record.retention_s.is_some_and(|retention| retention > RETENTION_S_MAX) {
         return Err(invalid(format!("retentionS must be at most {RETENTION_S_MAX}")));

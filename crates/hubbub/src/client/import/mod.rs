@@ -1,5 +1,6 @@
 //! `hubbub import`: sends the messages of a file in batches. Each has an id, so that repeating an import is harmless.
 
+mod made_rooms;
 mod source;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::session::pause;
 use super::{is_true, print_json, show, text};
 use crate::cli::ImportArgs;
 use crate::progress::Progress;
+use made_rooms::MadeRooms;
 use source::Source;
 
 /// Size of a request, in messages and bytes.
@@ -34,6 +36,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let mut import = Import {
         connection: args.client.server()?.connect().await?,
         waiting: Vec::new(),
+        made: MadeRooms::default(),
         is_repeated: false,
         bytes: 0,
         stored: 0,
@@ -58,6 +61,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     import.send().await?;
     if let Some(error) = failure {
         import.print()?;
+        import.warn();
         return Err(error).with_context(|| {
             format!(
                 "reading {name}: only the messages before are imported; importing the whole file again is harmless"
@@ -89,10 +93,33 @@ fn with_id(message: String, prefix: &str, line: u64) -> String {
     }
 }
 
+/// A message without an answer.
+struct Waiting {
+    line: u64,
+    /// Its room, if it names one.
+    room: Option<String>,
+    message: String,
+}
+
+/// The room of a message, as the server reads it.
+fn room_of(message: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Room {
+        room_id: Value,
+    }
+    match serde_json::from_str::<Room>(message).ok()?.room_id {
+        Value::String(room) => Some(room),
+        Value::Number(room) => Some(room.to_string()),
+        _ => None,
+    }
+}
+
 struct Import {
     connection: Connection,
-    /// Messages without an answer, with their lines.
-    waiting: Vec<(u64, String)>,
+    /// Messages without an answer.
+    waiting: Vec<Waiting>,
+    made: MadeRooms,
     /// Whether the waiting messages were sent before: then duplicates may be of this import.
     is_repeated: bool,
     bytes: usize,
@@ -111,7 +138,8 @@ impl Import {
             self.send().await?;
         }
         self.bytes += message.len();
-        self.waiting.push((line, message));
+        let room = room_of(&message);
+        self.waiting.push(Waiting { line, room, message });
         if self.waiting.len() >= BATCH_LINES { self.send().await } else { Ok(()) }
     }
 
@@ -119,7 +147,8 @@ impl Import {
     /// later ones, so repeating keeps the order.
     async fn send(&mut self) -> anyhow::Result<()> {
         let (mut backoff, mut attempts) = (PAUSES, 0);
-        while let Some((line, _)) = self.waiting.first() {
+        self.made.look(&mut self.connection, &self.waiting).await;
+        while let Some(Waiting { line, .. }) = self.waiting.first() {
             let (line, before) = (*line, self.waiting.len());
             let (trouble, asked) = match self.attempt().await {
                 Ok(None) => continue,
@@ -149,27 +178,30 @@ impl Import {
     /// Sends all waiting messages in one request. Those to be repeated keep waiting; returns why, and how long the server asks
     /// to wait.
     async fn attempt(&mut self) -> anyhow::Result<Option<(String, Duration)>> {
-        let body: String = self.waiting.iter().flat_map(|(_, message)| [message, "\n"]).collect();
+        let body: String = self.waiting.iter().flat_map(|waiting| [waiting.message.as_str(), "\n"]).collect();
         let answer = self.connection.whole(BATCH_MAX, Method::POST, "/v1/messages", JSON, body).await?;
         let status = answer.status;
         let asked = answer.clone().success().map_or_else(|refused| refused.retry_after, |_| Duration::ZERO);
         let mut answers = answer.body.split(|byte| *byte == b'\n').filter(|answer| !answer.is_empty());
         let (mut again, mut trouble) = (Vec::new(), None);
-        for (line, message) in std::mem::take(&mut self.waiting) {
+        for waiting in std::mem::take(&mut self.waiting) {
             let answer = answers.next().map(serde_json::from_slice::<Value>);
             let Some(Ok(answer)) = answer.filter(|_| status.is_success()) else {
                 trouble.get_or_insert_with(|| format!("the server answered {status}, and not every line"));
-                again.push((line, message));
+                again.push(waiting);
                 continue;
             };
             match text(&answer, "code") {
                 "" if is_true(&answer, "duplicate") && !self.is_repeated => self.duplicate += 1,
-                "" => self.stored += 1,
+                "" => {
+                    self.stored += 1;
+                    self.made.note(waiting.room.as_deref());
+                }
                 _ if is_true(&answer, "retryable") => {
                     trouble.get_or_insert_with(|| text(&answer, "detail").to_owned());
-                    again.push((line, message));
+                    again.push(waiting);
                 }
-                code => self.refuse(line, code, text(&answer, "detail"))?,
+                code => self.refuse(waiting.line, code, text(&answer, "detail"))?,
             }
         }
         self.waiting = again;
@@ -195,8 +227,16 @@ impl Import {
         })
     }
 
+    /// Says which rooms are open now.
+    fn warn(&self) {
+        if let Some(warning) = self.made.warning() {
+            self.progress.remark(&warning);
+        }
+    }
+
     fn report(&self) -> anyhow::Result<()> {
         self.print()?;
+        self.warn();
         if self.refused > 0 {
             bail!("{} {}s were refused; nothing of them was stored", self.refused, self.unit);
         }
@@ -224,6 +264,19 @@ mod tests {
         assert!(id(LINE, "import", 7).starts_with("import-7-"));
         assert_ne!(id(LINE, "monday", 7), id(LINE, "tuesday", 7));
         assert_eq!(id(r#"{"messageId":"own"}"#, "monday", 7), "own");
+    }
+
+    #[test]
+    fn rooms_are_read_as_the_server_reads_them() {
+        for (message, room) in [
+            (r#"{"roomId":"r","userId":"ada"}"#, Some("r")),
+            (r#"{"roomId":7}"#, Some("7")),
+            (r#"{"roomId":null}"#, None),
+            (r#"{"userId":"ada"}"#, None),
+            ("[]", None),
+        ] {
+            assert_eq!(room_of(message).as_deref(), room, "{message}");
+        }
     }
 
     #[test]

@@ -25,11 +25,7 @@ pub(crate) async fn run(args: ActionArgs<QueueAction>) -> anyhow::Result<()> {
         QueueAction::Create { queue, settings } => {
             session.put(&path_of(&queue), settings_of(settings), "queue").await
         }
-        QueueAction::Delete { queue, force } => {
-            let force = if force { "?force=true" } else { "" };
-            let deleted = session.change(Method::DELETE, &format!("{}{force}", path_of(&queue))).await;
-            deleted.map_err(|error| in_words_of_options(error, &[("force=true", "--force")]))
-        }
+        QueueAction::Delete { queue, force } => delete(session, &queue, force).await,
         QueueAction::Ls { receiver: Some(receiver) } => {
             let path = with_query("/v1/queues", [("receiver", Some(receiver.to_string()))]);
             let line = |queue: &Value| format!("{}\n", text(queue, "queue"));
@@ -54,20 +50,36 @@ pub(crate) async fn run(args: ActionArgs<QueueAction>) -> anyhow::Result<()> {
             take::change_lease(session, &path_of(&queue), receipt, "extend", ("leaseMs", lease)).await
         }
         QueueAction::Remove { queue, id } => {
-            session.change(Method::DELETE, &format!("{}/messages/{id}", path_of(&queue))).await
+            let path = format!("{}/messages/{id}", path_of(&queue));
+            session.change(Method::DELETE, &path, ("removed", &id.to_string())).await
         }
         QueueAction::Redrive { queue, id } => redrive(session, &path_of(&queue), id).await,
         QueueAction::Clients { add: Some(client), .. } => {
-            session.change(Method::PUT, &client_path_of(&client)).await
+            session.change(Method::PUT, &client_path_of(&client), ("added", client.as_str())).await
         }
         QueueAction::Clients { remove: Some(client), .. } => {
-            session.change(Method::DELETE, &client_path_of(&client)).await
+            session.change(Method::DELETE, &client_path_of(&client), ("removed", client.as_str())).await
         }
         QueueAction::Clients { .. } => {
             let pages = Pages::new("/v1/clients".into(), "clients", usize::MAX);
-            session.list(pages, |client| format!("{}\n", text(client, "client"))).await
+            session.table(pages, Table::new(["client"]), |client| [text(client, "client").to_owned()]).await
         }
     }
+}
+
+/// Deletes a queue, and says so if that of its dead letters is still there.
+async fn delete(session: &mut Session, queue: &QueueId, force: bool) -> anyhow::Result<()> {
+    // Whoever may not see it may delete it all the same.
+    let settings = session.connection.get(&path_of(queue)).await.unwrap_or_default();
+    let force = if force { "?force=true" } else { "" };
+    let path = format!("{}{force}", path_of(queue));
+    let deleted = session.change(Method::DELETE, &path, ("deleted", queue.as_str())).await;
+    deleted.map_err(|error| in_words_of_options(error, &[("force=true", "--force")]))?;
+    let Ok(dead) = QueueId::new(text(&settings, "deadLetter")) else { return Ok(()) };
+    if session.connection.get(&path_of(&dead)).await.is_ok() {
+        notice(&format!("{dead}, the queue of its dead letters, is still there: hubbub queue delete {dead}"));
+    }
+    Ok(())
 }
 
 fn path_of(queue: &QueueId) -> String {

@@ -13,7 +13,7 @@ use crate::cli::TakeArgs;
 use crate::client::connection::TIMEOUT;
 use crate::client::session::{Session, object};
 use crate::client::{entries, print_json, show, text};
-use crate::output::UsageError;
+use crate::output::{UsageError, print};
 
 /// Takes once. Prints nothing if there is no message.
 pub(super) async fn take(
@@ -53,7 +53,7 @@ pub(super) async fn ack(session: &mut Session, path: &str, receipts: Vec<String>
     if !refused.is_empty() {
         bail!("{} of {} refused: {}", refused.len(), counted(count, "receipt"), refused.join("; "));
     }
-    Ok(())
+    if session.is_json { Ok(()) } else { print(format!("acknowledged: {}\n", counted(count, "message"))) }
 }
 
 /// Ends or extends a lease, with an optional time.

@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
+#[cfg(feature = "tls")]
 use tokio::net::TcpStream;
 
+use crate::dial::dial;
 use crate::error::Error;
 
 /// A connection, with TLS or without.
@@ -104,7 +106,7 @@ impl Address {
         let failed = |error| {
             Error::unreachable(format!("cannot reach the server at {authority}; is it running? {error}"))
         };
-        let stream = TcpStream::connect(&authority).await.map_err(failed)?;
+        let stream = dial(&authority).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         if self.is_encrypted { self.encrypt(stream).await } else { Ok(Box::new(stream)) }
     }

@@ -1,7 +1,10 @@
 //! The socket's task: connects, reads and writes frames, and connects again.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hubbub_ws::{Event, HandshakeError, Reader, Role, handshake};
@@ -12,8 +15,9 @@ use tokio::time::MissedTickBehavior;
 
 use crate::address::Stream;
 use crate::error::Error;
-use crate::http::{escape, in_time, problem_of};
+use crate::http::{escape, in_time};
 use crate::random;
+use crate::refusal::problem_of;
 use crate::socket::Socket;
 
 const LOST: u16 = 1006;
@@ -41,8 +45,9 @@ pub enum ConnectionState {
     Connecting,
     /// It is open.
     Open,
-    /// It was lost, or could not be opened. Another attempt follows, unless the server refused for good: then whatever
-    /// waits for the connection is told so.
+    /// It was lost, or could not be opened; it stays so until there is another one. Another attempt follows, unless the
+    /// server refused for good: then whatever waits for the connection is told so. What waits and is given up was waiting
+    /// for this: a certificate that is not trusted, for instance.
     Lost {
         /// Why, for people.
         reason: String,
@@ -115,7 +120,7 @@ impl From<Error> for Ended {
             408 => LOST,
             429 => 4429,
             503 => 1013,
-            400..500 => REFUSED,
+            300..500 => REFUSED,
             _ if error.is("invalid") => REFUSED,
             _ => LOST,
         };
@@ -152,7 +157,7 @@ async fn connection(socket: &Socket, token: Option<&str>) -> Ended {
     socket.on_open(token);
     let (mut reading, mut writing) = tokio::io::split(stream);
     let mut reader = Reader::new(Role::Client, FRAME_BYTES_MAX);
-    let (mut out, mut written, mut is_flushed) = (Vec::new(), 0, true);
+    let (mut out, mut written, mut is_flushed, mut is_held_up) = (Vec::new(), 0, true, false);
     let every = socket.options().silence_max.min(socket.options().answer_max).min(WATCH_MAX) / 2;
     let mut watch = tokio::time::interval(every.max(Duration::from_millis(1)));
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -172,13 +177,18 @@ async fn connection(socket: &Socket, token: Option<&str>) -> Ended {
         tokio::select! {
             read = reading.read_buf(&mut input) => match read {
                 Ok(0) => return Ended::lost("the server closed the connection"),
-                Ok(_) => {}
+                Ok(_) => socket.on_life(),
                 Err(error) => return Ended::lost(format!("the connection was lost: {error}")),
             },
-            wrote = write_some(&mut writing, unwritten), if !unwritten.is_empty() || !is_flushed => match wrote {
+            wrote = poll_fn(|context| write_some(&mut writing, unwritten, &mut is_held_up, context)),
+                if !unwritten.is_empty() || !is_flushed => match wrote {
                 Ok(bytes) => {
                     written += bytes;
                     is_flushed = bytes == 0;
+                    // What the system has space for says nothing of the peer; that there is space again does.
+                    if std::mem::take(&mut is_held_up) {
+                        socket.on_life();
+                    }
                 }
                 Err(error) => return Ended::lost(format!("the connection was lost: {error}")),
             },
@@ -194,14 +204,23 @@ async fn connection(socket: &Socket, token: Option<&str>) -> Ended {
 }
 
 /// Writes a part; flushes if there is nothing to write, since what is encrypted may wait in a buffer. How much it wrote.
-async fn write_some(writing: &mut WriteHalf<Stream>, bytes: &[u8]) -> io::Result<usize> {
-    if bytes.is_empty() {
-        return writing.flush().await.map(|()| 0);
-    }
-    match writing.write(bytes).await? {
-        0 => Err(io::ErrorKind::WriteZero.into()),
-        written => Ok(written),
-    }
+/// Notes in `is_held_up` when it has to wait for the peer.
+fn write_some(
+    writing: &mut WriteHalf<Stream>,
+    bytes: &[u8],
+    is_held_up: &mut bool,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let writing = Pin::new(writing);
+    let polled = match bytes {
+        [] => writing.poll_flush(context).map_ok(|()| None),
+        bytes => writing.poll_write(context, bytes).map_ok(Some),
+    };
+    *is_held_up |= polled.is_pending();
+    Poll::Ready(match ready!(polled)? {
+        Some(0) => Err(io::ErrorKind::WriteZero.into()),
+        written => Ok(written.unwrap_or(0)),
+    })
 }
 
 /// Gives each frame to the socket; how the connection ended, if it did.
@@ -261,7 +280,7 @@ pub async fn upgrade(
             Ok(None) => {}
             Err(HandshakeError::Status(status)) => {
                 let refused = refusal(stream, response, status).await;
-                if matches!(status, 400..500) && !matches!(status, 401 | 403 | 408 | 429) {
+                if matches!(status, 300..500) && !matches!(status, 401 | 403 | 408 | 429) {
                     return Err(refused);
                 }
                 let lost = format!("upgrading to WebSocket: {}", HandshakeError::Status(status));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -19,16 +19,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::address::Address;
-use crate::error::{Error, Problem};
+use crate::error::Error;
 use crate::options::Options;
+use crate::pool::{Moment, Pool};
 use crate::random;
+use crate::refusal::problem_of;
 
 /// Longest answer that is read whole, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Longest part of an error that is no JSON, in characters.
-const STRANGE_MAX: usize = 200;
-/// Most connections kept for later requests.
-const IDLE_MAX: usize = 8;
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -111,51 +109,12 @@ impl Answer {
     }
 }
 
-/// The error of a refusal, also of a proxy's.
-pub(crate) fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
-    // Serde takes an array of the members, too.
-    let object = Some(body).filter(|body| body.trim_ascii_start().starts_with(b"{"));
-    let problem = object.and_then(|body| serde_json::from_slice::<Problem>(body).ok());
-    let problem = problem.filter(|problem| !problem.code.is_empty());
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let mut problem = problem.unwrap_or_else(|| Problem {
-        content_type: Some(header(CONTENT_TYPE).unwrap_or_default().to_owned()),
-        ..strange(status, body)
-    });
-    problem.status = status.as_u16();
-    let asked = header(RETRY_AFTER).and_then(|text| text.parse().ok());
-    let is_overload = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
-    let seconds = asked.unwrap_or(if is_overload { 1.0 } else { 0.0 });
-    problem.retry_after = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    problem.into()
-}
-
-/// An answer that is not the server's, such as a proxy's, or has no body, as those to `HEAD`: what its status says.
-fn strange(status: StatusCode, body: &[u8]) -> Problem {
-    let code = match status {
-        StatusCode::UNAUTHORIZED => "unauthorized",
-        StatusCode::FORBIDDEN => "forbidden",
-        StatusCode::NOT_FOUND => "not_found",
-        StatusCode::REQUEST_TIMEOUT => "request_timeout",
-        StatusCode::TOO_MANY_REQUESTS => "too_many_requests",
-        StatusCode::NOT_IMPLEMENTED => "not_supported",
-        _ => "unexpected",
-    };
-    let is_late = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    let retryable = is_late || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
-    let mut detail: String = String::from_utf8_lossy(body).chars().take(STRANGE_MAX).collect();
-    if detail.is_empty() {
-        detail = format!("the server answered {status}");
-    }
-    Problem { code: code.to_owned(), detail, retryable, ..Problem::default() }
-}
-
 /// Makes requests of one server.
 pub(crate) struct Http {
     pub(crate) address: Address,
     pub(crate) options: Options,
     token: Mutex<Option<String>>,
-    idle: Mutex<Vec<Sender>>,
+    idle: Pool<Sender>,
     /// Whether the client was closed.
     closing: watch::Sender<bool>,
 }
@@ -171,7 +130,7 @@ impl fmt::Debug for Http {
 impl Http {
     pub(crate) fn new(address: Address, options: Options) -> Self {
         let token = Mutex::new(options.token.clone());
-        Self { address, options, token, idle: Mutex::default(), closing: watch::Sender::new(false) }
+        Self { address, options, token, idle: Pool::default(), closing: watch::Sender::new(false) }
     }
 
     pub(crate) fn set_token(&self, token: Option<String>) {
@@ -185,7 +144,7 @@ impl Http {
     /// Ends what is under way, and refuses what comes.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
-        self.idle.lock().clear();
+        self.idle.clear();
     }
 
     /// Returns once the client is closed.
@@ -225,16 +184,10 @@ impl Http {
     }
 
     async fn sender(&self) -> Result<Sender, Error> {
-        loop {
-            let idle = self.idle.lock().pop();
-            match idle {
-                // One that was closed meanwhile is left out.
-                Some(mut sender) => {
-                    if sender.ready().await.is_ok() {
-                        return Ok(sender);
-                    }
-                }
-                None => break,
+        while let Some(mut sender) = self.idle.take(Moment::now()) {
+            // One that was closed meanwhile is left out.
+            if sender.ready().await.is_ok() {
+                return Ok(sender);
             }
         }
         self.open().await
@@ -243,7 +196,7 @@ impl Http {
     /// Opens a connection for the next request.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
         let sender = self.until_closed(in_time(self.options.answer_max, self.open())).await??;
-        self.idle.lock().push(sender);
+        self.idle.keep(sender, Moment::now());
         Ok(())
     }
 
@@ -283,35 +236,45 @@ impl Http {
         self.options.answer_max.saturating_add(request.wait)
     }
 
+    /// The result of an attempt, if it has one in time. If not, the kept connections may lead nowhere, too.
+    async fn attempting<T>(
+        &self,
+        request: &Request,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let attempt = tokio::time::timeout(self.limit_of(request), work);
+        self.until_closed(attempt).await?.unwrap_or_else(|_| {
+            self.idle.clear();
+            Err(late())
+        })
+    }
+
     /// Makes one attempt, and returns before the body of a success is read.
     pub(crate) async fn begin(
         &self,
         request: &Request,
         token: Option<&str>,
     ) -> Result<Response<Incoming>, Error> {
-        let begun = in_time(self.limit_of(request), async {
+        self.attempting(request, async {
             let (_, response) = self.start(request, token).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
             let answer = whole(response).await?;
             Err(problem_of(answer.status, &answer.headers, &answer.body))
-        });
-        self.until_closed(begun).await?
+        })
+        .await
     }
 
     /// Makes one attempt, and reads the whole answer, whatever its status.
     pub(crate) async fn attempt(&self, request: &Request, token: Option<&str>) -> Result<Answer, Error> {
-        let attempted = in_time(self.limit_of(request), async {
+        self.attempting(request, async {
             let (sender, response) = self.start(request, token).await?;
             let answer = whole(response).await?;
-            let mut idle = self.idle.lock();
-            if idle.len() < IDLE_MAX {
-                idle.push(sender);
-            }
+            self.idle.keep(sender, Moment::now());
             Ok(answer)
-        });
-        self.until_closed(attempted).await?
+        })
+        .await
     }
 
     /// Repeats a request until there is a final answer, or the patience ends.
@@ -381,7 +344,11 @@ pub(crate) async fn in_time<T>(
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let in_time = tokio::time::timeout(limit, work).await;
-    in_time.unwrap_or_else(|_| Err(Error::unreachable("no answer in time")))
+    in_time.unwrap_or_else(|_| Err(late()))
+}
+
+fn late() -> Error {
+    Error::unreachable("no answer in time")
 }
 
 /// A part of a path or query, or a key as the server reads it there: everything but letters and digits is escaped.

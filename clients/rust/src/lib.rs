@@ -19,15 +19,20 @@ mod readme {}
 
 mod address;
 mod client;
+mod clock;
 mod connection;
+mod dial;
 mod error;
 mod following;
 mod http;
 mod keys;
+mod liveness;
 mod options;
 mod outbox;
+mod pool;
 mod queues;
 mod random;
+mod refusal;
 mod rooms;
 mod sending;
 mod socket;

@@ -51,11 +51,11 @@ impl Outbox {
         }
     }
 
-    /// Appends a frame to those to be written.
-    pub(crate) fn push(&mut self, frame: &impl Serialize) {
+    /// Appends a frame to those to be written. How many bytes its text has.
+    pub(crate) fn push(&mut self, frame: &impl Serialize) -> usize {
         // Structs and values of strings and numbers have no error.
-        if let (Some(bytes), Ok(text)) = (&mut self.bytes, serde_json::to_vec(frame)) {
-            write::write_masked(bytes, Opcode::Text, &text, random::mask());
-        }
+        let (Some(bytes), Ok(text)) = (&mut self.bytes, serde_json::to_vec(frame)) else { return 0 };
+        write::write_masked(bytes, Opcode::Text, &text, random::mask());
+        text.len()
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::client::Client;
+use crate::clock;
 use crate::error::Error;
 use crate::http::{Request, escape, with_query};
 use crate::random::make_id;
@@ -102,7 +103,7 @@ pub struct Position {
     pub seq: u64,
 }
 
-/// Options of a message. What is `None` is left out, but for the id, which is made, and the type, which is `TEXT`.
+/// Options of a message. What is `None` is left out, but for the id, which is made, the type, which is `TEXT`, and the time.
 #[derive(Debug, Clone, Default)]
 pub struct SendOptions {
     /// The same for all attempts.
@@ -113,7 +114,7 @@ pub struct SendOptions {
     pub username: Option<String>,
     /// `TEXT`, `JOIN` or `LEAVE`.
     pub message_type: Option<String>,
-    /// The sender's clock, RFC 3339.
+    /// The sender's clock, RFC 3339; else the time of the call.
     pub timestamp: Option<String>,
 }
 
@@ -214,7 +215,7 @@ impl Room {
             message: text.to_owned(),
             message_id: options.message_id.unwrap_or_else(make_id),
             message_type: options.message_type.unwrap_or_else(|| "TEXT".to_owned()),
-            timestamp: options.timestamp,
+            timestamp: options.timestamp.or_else(clock::timestamp),
         };
         let socket = self.client.socket()?;
         let (id, receipt) = socket.send(frame)?;

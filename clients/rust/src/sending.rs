@@ -60,7 +60,14 @@ struct Unanswered {
     id: u64,
     room: String,
     message_bytes: usize,
-    sent_at: Instant,
+    sent: Sent,
+}
+
+/// When a frame was to be written, and how long it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    pub(crate) frame_bytes: usize,
 }
 
 /// The messages of one room, oldest first. The first `sent` of them are on the way.
@@ -168,9 +175,9 @@ impl Lanes {
         *self = Self::default();
     }
 
-    /// When the oldest frame without an answer was sent.
-    pub(crate) fn oldest_sent_at(&self) -> Option<Instant> {
-        self.unanswered.front().map(|frame| frame.sent_at)
+    /// The oldest frame without an answer.
+    pub(crate) fn oldest_sent(&self) -> Option<Sent> {
+        self.unanswered.front().map(|frame| frame.sent)
     }
 
     /// When a pause ends.
@@ -296,13 +303,14 @@ impl Lanes {
             self.refs += 1;
             lane.served = self.refs;
             let reference = format!("m{}", self.refs);
-            out.push(&Referenced { kind: "send", reference: &reference, frame: &outgoing.frame });
+            let frame_bytes =
+                out.push(&Referenced { kind: "send", reference: &reference, frame: &outgoing.frame });
             self.unanswered.push_back(Unanswered {
                 reference,
                 id: outgoing.id,
                 room: room.to_owned(),
                 message_bytes: outgoing.frame.message.len(),
-                sent_at: Instant::now(),
+                sent: Sent { at: Instant::now(), frame_bytes },
             });
         }
     }

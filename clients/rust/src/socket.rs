@@ -16,6 +16,7 @@ use crate::error::{Error, Problem};
 pub(crate) use crate::following::Follower;
 use crate::following::{ServerFrame, Taken, members};
 use crate::http::Http;
+use crate::liveness::{Health, Liveness};
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::random;
@@ -46,9 +47,7 @@ struct State {
     out: Outbox,
     ids: u64,
     attempt: u32,
-    heard_at: Instant,
-    /// `None` if no probe is under way.
-    probed_at: Option<Instant>,
+    liveness: Liveness,
     is_over: bool,
     task: Option<AbortHandle>,
 }
@@ -75,8 +74,7 @@ impl Socket {
             out: Outbox::default(),
             ids: 0,
             attempt: 0,
-            heard_at: Instant::now(),
-            probed_at: None,
+            liveness: Liveness::new(),
             is_over: false,
             task: None,
         };
@@ -101,8 +99,13 @@ impl Socket {
         state.is_over || state.task.as_ref().is_none_or(AbortHandle::is_finished)
     }
 
+    /// Whatever waits is told also why there is no connection, if there is none.
     pub(crate) fn close(&self) {
-        self.end(&Error::new("closed", "the client was closed"));
+        let cause = match &*self.connection.borrow() {
+            ConnectionState::Lost { reason, .. } => format!(" while there was no connection: {reason}"),
+            _ => String::new(),
+        };
+        self.end(&Error::new("closed", format!("the client was closed{cause}")));
         if let Some(task) = self.state.lock().task.take() {
             task.abort();
         }
@@ -205,8 +208,7 @@ impl Socket {
         if let Some(renewed) = self.http.token().filter(|renewed| Some(renewed.as_str()) != token) {
             state.renew(&renewed);
         }
-        state.heard_at = Instant::now();
-        state.probed_at = None;
+        state.liveness = Liveness::new();
         let active: Vec<u64> = state.active.values().copied().collect();
         active.into_iter().for_each(|id| state.subscribe(id));
         state.lanes.flush_all(&mut state.out);
@@ -255,30 +257,27 @@ impl Socket {
     /// refusal depends on that (docs/protocol.md).
     pub(crate) fn on_ping(&self, payload: &[u8]) {
         let state = &mut *self.state.lock();
-        state.heard_at = Instant::now();
         state.lanes.on_ping();
         state.out.push_pong(payload);
     }
 
+    /// Bytes came, or the peer took some of what waited for it.
+    pub(crate) fn on_life(&self) {
+        self.state.lock().liveness.on_life();
+    }
+
     /// Whether the connection is dead: a silent one is probed, one without an answer is given up.
     pub(crate) fn is_dead(&self) -> bool {
-        let (state, now) = (&mut *self.state.lock(), Instant::now());
-        state.probed_at = state.probed_at.filter(|at| *at >= state.heard_at);
-        let asked = [state.lanes.oldest_sent_at(), state.probed_at].into_iter().flatten().min();
-        let silent_since = |asked: Instant| now.saturating_duration_since(asked.max(state.heard_at));
-        if asked.is_some_and(|asked| silent_since(asked) > self.options().answer_max) {
-            return true;
-        }
-        if state.probed_at.is_none() && now - state.heard_at > self.options().silence_max {
-            state.probed_at = Some(now);
+        let state = &mut *self.state.lock();
+        let health = state.liveness.look(Instant::now(), state.lanes.oldest_sent(), self.options());
+        if health == Health::Silent {
             state.out.push(&json!({"type": "ping"}));
         }
-        false
+        health == Health::Dead
     }
 
     pub(crate) fn on_frame(&self, text: &str) {
         let (state, options) = (&mut *self.state.lock(), self.options());
-        state.heard_at = Instant::now();
         let Ok(frame) = serde_json::from_str::<ServerFrame>(text) else { return };
         let reference = frame.reference.as_str().unwrap_or_default();
         let id = state.active.get(&frame.room).copied();

@@ -6,6 +6,7 @@ mod moments;
 mod refusals;
 mod requests;
 mod scripted;
+mod slow;
 mod socket;
 mod strange;
 mod tokens;

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hubbub_client::{
-    Client, Delivery, Error, Options, PutOptions, SendOptions, Start, SubscribeOptions, TakeOptions,
+    Client, ConnectionState, Delivery, Error, Options, PutOptions, SendOptions, Start, SubscribeOptions,
+    TakeOptions,
 };
 use parking_lot::Mutex;
 
@@ -80,8 +81,29 @@ async fn a_handshake_that_no_repetition_makes_better_is_final() {
         assert_eq!((error.code.as_str(), error.status, error.detail.as_str()), (code, status, "why"));
         assert_eq!(requests.lock().len(), 1);
     }
+    let there = "https://elsewhere.example/v1/ws";
+    for status in [301, 302, 307, 308] {
+        let moved = Some((status, "Location: https://elsewhere.example/v1/ws\r\n", "<p>Moved</p>"));
+        let (client, requests) = answering(quick(), vec![moved]).await;
+        let error = refused(&client).await;
+        assert_eq!((error.status, error.retryable, requests.lock().len()), (status, false, 1));
+        assert!(error.detail.contains(there), "{error}");
+    }
     let replies: Vec<Reply> = vec![Some((408, "", "")), Some((404, "", ""))];
     assert_eq!(refused(&answering(quick(), replies).await.0).await.code, "not_found");
+}
+
+#[tokio::test]
+async fn what_waits_at_the_end_is_told_why_there_is_no_connection() {
+    let client = Client::new("http://127.0.0.1:1", quick()).unwrap();
+    let waiting = client.room("r").send_later("text", SendOptions::default()).unwrap();
+    let mut connection = client.connection();
+    let lost = connection.wait_for(|state| matches!(state, ConnectionState::Lost { .. }));
+    let ConnectionState::Lost { reason, .. } = within(lost).await.unwrap().clone() else { return };
+    assert!(reason.contains("127.0.0.1:1"), "{reason}");
+    client.close();
+    let error = within(waiting).await.unwrap_err();
+    assert!(error.is("closed") && error.detail.contains(&reason), "{error}");
 }
 
 #[test]

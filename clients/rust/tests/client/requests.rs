@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use hubbub_client::{Client, Error, KeyEvent, Options, PutOptions, QueueSendOptions, Start, TakeOptions};
+use hubbub_client::{
+    Client, Error, HistoryQuery, KeyEvent, Options, PutOptions, QueueSendOptions, Start, TakeOptions,
+};
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::scripted::{Requests, answering, quick, within};
@@ -73,6 +75,48 @@ async fn attempts_end_when_one_answer_is_late() {
     listener.accept().await.unwrap();
     let another = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
     assert!(another.is_err(), "one attempt");
+}
+
+/// They opened at the same time, and lead to the same nowhere.
+#[tokio::test]
+async fn after_an_attempt_without_an_answer_no_kept_connection_is_used() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options { answer_max: Duration::from_millis(300), ..quick() };
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), options).unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        client.connect().await.unwrap();
+        silent.push(listener.accept().await.unwrap().0);
+    }
+    tokio::spawn(async move {
+        let (mut answering, _) = listener.accept().await.unwrap();
+        assert!(answering.read(&mut [0; 1_000]).await.unwrap() > 0);
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{\"messages\":3}";
+        answering.write_all(answer.as_bytes()).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    assert_eq!(within(client.queue("q").state()).await.unwrap().messages, 3);
+    let mut asked = 0;
+    for stream in &mut silent {
+        let read = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut [0; 1_000])).await;
+        asked += usize::from(read.unwrap().unwrap() > 0);
+    }
+    assert_eq!(asked, 1);
+}
+
+#[tokio::test]
+async fn names_of_dots_are_escaped() {
+    let found = Some((200, "", r#"{"messages":[]}"#));
+    let (client, requests) = answering(quick(), vec![found]).await;
+    for name in [".", ".."] {
+        within(client.queue(name).take(&TakeOptions::default())).await.unwrap();
+        within(client.room(name).history(HistoryQuery::default())).await.unwrap_err();
+    }
+    let [queue, room] = ["post /v1/queues/", "get /v1/rooms/"];
+    let expected = ["%2e", "%2e%2e"]
+        .map(|name| [format!("{queue}{name}/lease"), format!("{room}{name}/messages?")])
+        .concat();
+    assert_eq!(lines(&requests), expected);
 }
 
 /// What a server asks for may be anything.

@@ -153,6 +153,11 @@ pub(crate) enum Came {
 
 /// A client of a server whose sockets answer what comes by `on`.
 pub(crate) async fn serving(options: Options, on: impl FnMut(Came, &Peer) + Send + 'static) -> Client {
+    Client::new(&server(on).await, options).unwrap()
+}
+
+/// The address of such a server.
+pub(crate) async fn server(on: impl FnMut(Came, &Peer) + Send + 'static) -> String {
     let (listener, url) = listen().await;
     let (on, connections) = (Arc::new(Mutex::new(on)), AtomicUsize::new(0));
     tokio::spawn(async move {
@@ -179,5 +184,5 @@ pub(crate) async fn serving(options: Options, on: impl FnMut(Came, &Peer) + Send
             });
         }
     });
-    Client::new(&url, options).unwrap()
+    url
 }

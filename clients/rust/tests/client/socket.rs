@@ -125,6 +125,24 @@ async fn the_same_ids_go_out_after_a_lost_connection() {
 }
 
 #[tokio::test]
+async fn the_time_of_a_message_is_that_of_the_call() {
+    let times = Seen::<Value>::default();
+    let seen = Arc::clone(&times);
+    let client = serving(quick(), move |came, peer| {
+        let Came::Frame(frame) = came else { return };
+        seen.lock().push(frame["timestamp"].clone());
+        if peer.number == 2 { peer.ack(&frame, 1) } else { peer.close(1001, "reconnect after 50 ms") }
+    });
+    let room = client.await.room("r");
+    within(room.send("text")).await.unwrap();
+    let given = SendOptions { timestamp: Some("2026-01-31T12:00:00Z".into()), ..SendOptions::default() };
+    within(room.send_later("text", given).unwrap()).await.unwrap();
+    let times = times.lock();
+    assert!(times[0].as_str().is_some_and(|time| time.len() == 24 && time.ends_with('Z')), "{times:?}");
+    assert_eq!((&times[1], &times[2]), (&times[0], &json!("2026-01-31T12:00:00Z")));
+}
+
+#[tokio::test]
 async fn a_connection_without_an_answer_is_replaced() {
     let short = Duration::from_millis(100);
     let options = Options { answer_max: short, silence_max: short, ..quick() };

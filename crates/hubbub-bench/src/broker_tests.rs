@@ -14,11 +14,11 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::engine::{Findings as _, Loading, Workload, measure};
-use crate::http::HttpArgs;
 use crate::options::arguments;
-use crate::persist::PersistArgs;
 use crate::report::Report;
+use crate::workloads::engine::{Findings as _, Loading, Workload, measure};
+use crate::workloads::http::HttpArgs;
+use crate::workloads::persist::PersistArgs;
 
 /// Stores a share of what it accepted whenever somebody asks for its metrics.
 struct LateStore {

@@ -10,23 +10,23 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use crate::agents::{self, AgentArgs, OwnArgs};
-use crate::bare::{self, Kind};
-use crate::chat::ChatArgs;
-use crate::engine::{self, Findings, Loading, Workload};
-use crate::fanout::FanoutArgs;
-use crate::http::HttpArgs;
-use crate::kv::KvArgs;
-use crate::lab::delay;
-use crate::limits::{self, LimitsArgs};
-use crate::made::Made;
-use crate::model::{self, ModelArgs};
+use crate::analysis::capacity::{self, ModelArgs};
+use crate::experiments::bare::{self, Kind};
+use crate::experiments::limits::{self, LimitsArgs};
+use crate::experiments::scenario::{self, CompareArgs, FindMaxArgs, PublishArgs, ReportArgs, RunArgs};
+use crate::experiments::suite::{self, SuiteArgs};
+use crate::host::cleanup::Made;
+use crate::host::lab::delay;
 use crate::options::{Common, duration};
-use crate::persist::PersistArgs;
-use crate::query::{self, QueryArgs};
-use crate::queue::QueueArgs;
-use crate::scenario::{self, CompareArgs, FindMaxArgs, PublishArgs, ReportArgs, RunArgs};
 use crate::stop::{Stopped, unless_stopped};
-use crate::suite::{self, SuiteArgs};
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::engine::{self, Findings, Loading, Workload};
+use crate::workloads::fanout::FanoutArgs;
+use crate::workloads::http::HttpArgs;
+use crate::workloads::kv::KvArgs;
+use crate::workloads::persist::PersistArgs;
+use crate::workloads::query::{self, QueryArgs};
+use crate::workloads::queue::QueueArgs;
 
 /// Wrong usage that only the command itself can find: a scenario with a fault, or a directory that is in use.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +157,7 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
             }
             print(&comparison, args.json)
         }
-        Command::Model(args) => print(&model::predict(&args)?, args.json),
+        Command::Model(args) => print(&capacity::predict(&args)?, args.json),
         Command::Limits(args) => print(&wait_for(args.threads, limits::measure(&args))?, args.json),
         Command::Suite(args) => {
             check_out(args.out.as_deref(), args.overwrite)?;

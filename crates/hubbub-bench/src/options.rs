@@ -7,11 +7,11 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde::{Serialize, Serializer};
 
-use crate::access::AccessArgs;
 use crate::agents::{AgentsArgs, Given};
-use crate::job::{BENCH_PREFIX, Shape};
-use crate::made::Made;
-use crate::price::PriceArgs;
+use crate::analysis::price::PriceArgs;
+use crate::client::access::AccessArgs;
+use crate::host::cleanup::Made;
+use crate::load::message_plan::{BENCH_PREFIX, Shape};
 
 /// Where to send, and what to do with the results.
 #[derive(Debug, Clone, Args)]
@@ -47,7 +47,7 @@ pub(crate) struct Common {
     #[arg(long)]
     pub json: bool,
     /// Threads of the load generator
-    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    #[arg(long, default_value_t = crate::host::machine::cores().min(2), value_name = "N")]
     pub threads: usize,
     /// Width of the rows of throughput.csv
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
@@ -204,7 +204,8 @@ impl Sending {
 impl Traffic {
     /// Messages of this kind, with ids that no other run has.
     pub(crate) fn shape(&self) -> Shape {
-        let shape = Shape::new(crate::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix);
+        let shape =
+            Shape::new(crate::host::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix);
         let shape = shape.of_rooms(self.rooms);
         if self.own_users { shape.of_own_users() } else { shape }
     }

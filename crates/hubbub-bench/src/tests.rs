@@ -9,16 +9,16 @@ use hubbub_ws::{Event, Reader, Role, write};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::bare::journal::Journal;
-use crate::bare::{self, Kind};
-use crate::chat::ChatArgs;
-use crate::engine::{Findings, Loading, Workload, measure};
-use crate::fanout::FanoutArgs;
-use crate::http::HttpArgs;
-use crate::kv::KvArgs;
+use crate::experiments::bare::journal::Journal;
+use crate::experiments::bare::{self, Kind};
 use crate::options::arguments;
-use crate::queue::QueueArgs;
 use crate::report::Report;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::engine::{Findings, Loading, Workload, measure};
+use crate::workloads::fanout::FanoutArgs;
+use crate::workloads::http::HttpArgs;
+use crate::workloads::kv::KvArgs;
+use crate::workloads::queue::QueueArgs;
 
 async fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

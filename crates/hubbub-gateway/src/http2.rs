@@ -27,8 +27,8 @@ use tokio::time::Instant;
 
 use crate::connection::stream::Stream;
 use crate::http;
+use crate::outgoing_memory::Reader;
 use crate::server::Peer;
-use crate::unread::Reader;
 
 /// Requests of one connection that are under way at once. The next ones wait at the client.
 const STREAMS_MAX: u32 = 64;

@@ -16,17 +16,17 @@ mod fixture;
 mod follow;
 mod http;
 mod http2;
+mod incoming_memory;
 mod json;
 mod line;
-mod memberships;
+mod outgoing_memory;
 mod problem;
 mod rates;
+mod room_limit;
 pub mod server;
 mod submit;
 mod tls;
 mod trends;
-mod unfinished;
-mod unread;
 mod ws;
 
 use std::sync::Arc;
@@ -40,10 +40,10 @@ use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics, Pipeline};
 
 use auth::Auth;
 pub use http::{Documents, MetricsDefault, Statistics};
+pub use incoming_memory::IncomingMemory;
+pub use outgoing_memory::OutgoingMemory;
 pub use rates::{Rate, RateLimits, Rates};
 pub use tls::{Tls, TlsOptions};
-pub use unfinished::Unfinished;
-pub use unread::Unread;
 pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections. Fields of a server's own are set where it is made:
@@ -74,9 +74,9 @@ pub struct Gateway {
     /// Time-outs and numbers of connections.
     pub server: ServerLimits,
     /// What all connections hold of what has not arrived whole.
-    pub unfinished: Arc<Unfinished>,
+    pub incoming_memory: Arc<IncomingMemory>,
     /// What clients have not taken, of all connections.
-    pub unread: Arc<Unread>,
+    pub outgoing_memory: Arc<OutgoingMemory>,
     /// How much each user and address may ask for.
     pub rates: Rates,
     /// What encrypts connections, if anything does.
@@ -161,8 +161,8 @@ impl Gateway {
             limits: Limits::default(),
             outbox: OutboxLimits::default(),
             server: ServerLimits::default(),
-            unfinished: Unfinished::new(Unfinished::DEFAULT_BYTES, metrics.clone()),
-            unread: Unread::new(Unread::DEFAULT_BYTES, metrics.clone()),
+            incoming_memory: IncomingMemory::new(IncomingMemory::DEFAULT_BYTES, metrics.clone()),
+            outgoing_memory: OutgoingMemory::new(OutgoingMemory::DEFAULT_BYTES, metrics.clone()),
             metrics,
             rates: Rates::default(),
             tls: None,

@@ -6,7 +6,7 @@
 //! which are shared between connections, have a budget of their own ([`hubbub_pipeline::hub`]).
 //!
 //! A connection that was given up frees what it holds when its task runs. Requests wait meanwhile, if that is much
-//! ([`Unread::space`]), and few large answers are made at once ([`Unread::begin_large`]): otherwise hundreds that are asked for
+//! ([`OutgoingMemory::space`]), and few large answers are made at once ([`OutgoingMemory::permit_large`]): otherwise hundreds that are asked for
 //! together would all be in memory before the first one is given up.
 //!
 //! Invariants
@@ -28,8 +28,8 @@ use hubbub_pipeline::Metrics;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+use crate::incoming_memory::FREE_BYTES;
 use crate::problem::Problem;
-use crate::unfinished::FREE_BYTES;
 
 /// Answers of several MiB that are made at once.
 const LARGE_AT_ONCE: usize = 32;
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What clients have not taken, of all connections.
 #[derive(Debug)]
-pub struct Unread {
+pub struct OutgoingMemory {
     max_bytes: usize,
     state: Mutex<State>,
     /// Bytes of connections that were given up. Changed under the lock of `state` only.
@@ -65,7 +65,7 @@ struct Held {
     reader: Arc<Reader>,
 }
 
-impl Unread {
+impl OutgoingMemory {
     /// `max_bytes` of a server that sets nothing else.
     pub const DEFAULT_BYTES: usize = 256 << 20;
 
@@ -99,7 +99,7 @@ impl Unread {
     }
 
     /// Waits until an answer of several MiB may be made. It is to be held until that is made, and everything that is needed for it.
-    pub(crate) async fn begin_large(&self) -> Result<SemaphorePermit<'_>, Problem> {
+    pub(crate) async fn permit_large(&self) -> Result<SemaphorePermit<'_>, Problem> {
         let turn = tokio::time::timeout(PATIENCE, self.large.acquire()).await;
         let turn = turn.ok().and_then(Result::ok).ok_or_else(overloaded)?;
         self.space().await?;
@@ -107,7 +107,7 @@ impl Unread {
     }
 
     /// Waits until many messages of queues may be taken, for so long or a moment. It is to be held until the answer is made.
-    pub(crate) async fn begin_take(&self, patience: Duration) -> Result<SemaphorePermit<'_>, Problem> {
+    pub(crate) async fn permit_take(&self, patience: Duration) -> Result<SemaphorePermit<'_>, Problem> {
         let turn = tokio::time::timeout(patience.max(PATIENCE), self.takes.acquire()).await;
         let detail = "too many messages of queues are being taken at this moment";
         let turn = turn.ok().and_then(Result::ok);
@@ -150,7 +150,7 @@ const NONE: u64 = 0;
 /// The client of one connection, who reads what it is sent.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    all: Arc<Unread>,
+    all: Arc<OutgoingMemory>,
     /// Its number in [`State::held`], or [`NONE`]. Changed under the lock of that only.
     number: AtomicU64,
     is_given_up: AtomicBool,
@@ -158,7 +158,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(all: &Arc<Unread>) -> Arc<Self> {
+    pub(crate) fn new(all: &Arc<OutgoingMemory>) -> Arc<Self> {
         let (number, is_given_up, waker) = (AtomicU64::new(NONE), AtomicBool::new(false), AtomicWaker::new());
         Arc::new(Self { all: all.clone(), number, is_given_up, waker })
     }
@@ -282,7 +282,7 @@ impl AsRef<[u8]> for Counted {
 }
 
 /// Counts bytes as unread until they are dropped.
-pub(crate) fn counted(reader: &Arc<Reader>, bytes: Bytes) -> Bytes {
+pub(crate) fn charge(reader: &Arc<Reader>, bytes: Bytes) -> Bytes {
     if bytes.len() <= FREE_BYTES {
         return bytes;
     }
@@ -295,20 +295,20 @@ pub(crate) fn counted(reader: &Arc<Reader>, bytes: Bytes) -> Bytes {
 mod tests {
     use super::*;
 
-    fn of(max_bytes: usize) -> (Arc<Unread>, Arc<Metrics>) {
+    fn of(max_bytes: usize) -> (Arc<OutgoingMemory>, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::default());
-        (Unread::new(max_bytes, metrics.clone()), metrics)
+        (OutgoingMemory::new(max_bytes, metrics.clone()), metrics)
     }
 
     fn answer(reader: &Arc<Reader>, counted_bytes: usize) -> Bytes {
-        counted(reader, vec![b'a'; FREE_BYTES + counted_bytes].into())
+        charge(reader, vec![b'a'; FREE_BYTES + counted_bytes].into())
     }
 
     #[test]
     fn whoever_has_taken_nothing_for_longest_is_given_up() {
         let (all, metrics) = of(100);
         let [first, second, third, fourth] = [(); 4].map(|()| Reader::new(&all));
-        let _little = counted(&first, vec![b'a'; FREE_BYTES].into());
+        let _little = charge(&first, vec![b'a'; FREE_BYTES].into());
         assert_eq!(metrics.unread_bytes.get(), 0, "a little is free");
         let of_first = answer(&first, 40);
         let (of_second, other_of_second) = (answer(&second, 20), answer(&second, 10));
@@ -363,7 +363,7 @@ mod tests {
         let (held, _other) = (answer(&first, 300), answer(&second, 1));
         let waiting = tokio::spawn({
             let all = all.clone();
-            async move { all.begin_large().await.map(drop).is_ok() }
+            async move { all.permit_large().await.map(drop).is_ok() }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());

@@ -22,8 +22,8 @@ use hyper::HeaderMap;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use crate::memberships::Turns;
 use crate::problem::Problem;
+use crate::room_limit::Turns;
 
 /// How far ahead of its rate an account may be.
 const BURST: Duration = Duration::from_secs(1);

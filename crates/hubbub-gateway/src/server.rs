@@ -19,9 +19,9 @@ use crate::auth::LastToken;
 use crate::connection::patient::PatientStream;
 use crate::connection::stream::Stream;
 use crate::http::SAMPLE_INTERVAL;
+use crate::outgoing_memory::Reader;
 use crate::rates::OpenConnection;
 use crate::tls::Spoken;
-use crate::unread::Reader;
 use crate::{Gateway, http, http2, line};
 
 /// Pause after a failed accept, as when file descriptors run out.
@@ -156,7 +156,7 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
         gateway.metrics.connections.inc();
         let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
         let last_token = LastToken::default();
-        let reader = Reader::new(&gateway.unread);
+        let reader = Reader::new(&gateway.outgoing_memory);
         let peer = Peer { gateway, shutdown, address, last_token, reader, _open: open, _permit: permit };
         match spoken {
             Spoken::Http => tokio::spawn(serve_http(Arc::new(peer), stream)),

@@ -15,7 +15,7 @@ use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::auth::{Auth, KeySetSource};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{
-    ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics, Unfinished, Unread,
+    ENCODE, Gateway, IncomingMemory, OutgoingMemory, Rate, RateLimits, Rates, ServerLimits, Statistics,
 };
 use hubbub_pipeline::batcher::QueueLimits;
 use hubbub_pipeline::hub::OutboxLimits;
@@ -206,8 +206,8 @@ async fn open(config: &Config, name: String, to_close: &ToClose) -> anyhow::Resu
         limits: limits(config),
         outbox: outbox_limits(config),
         server: server_limits(config),
-        unfinished: Unfinished::new(config.unfinished_bytes.0, metrics.clone()),
-        unread: Unread::new(config.unread_bytes.0, metrics),
+        incoming_memory: IncomingMemory::new(config.unfinished_bytes.0, metrics.clone()),
+        outgoing_memory: OutgoingMemory::new(config.unread_bytes.0, metrics),
         rates: Rates::new(rate_limits(config)),
         tls,
         allowed_origins: config.allowed_origins.0.clone(),
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(outbox_limits(&config), OutboxLimits::default());
         let limits = ServerLimits { connections: *config.connections, ..server_limits(&config) };
         assert_eq!(limits, ServerLimits::default());
-        assert_eq!(config.unfinished_bytes.0, Unfinished::DEFAULT_BYTES);
-        assert_eq!(config.unread_bytes.0, Unread::DEFAULT_BYTES);
+        assert_eq!(config.unfinished_bytes.0, IncomingMemory::DEFAULT_BYTES);
+        assert_eq!(config.unread_bytes.0, OutgoingMemory::DEFAULT_BYTES);
     }
 }

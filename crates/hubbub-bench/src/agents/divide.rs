@@ -2,8 +2,8 @@
 
 use anyhow::ensure;
 
-use crate::pace::Rate;
-use crate::run::Run;
+use crate::load::pace::Rate;
+use crate::load::run::Run;
 
 /// Options of one agent that differ from those of the whole: long names and values.
 pub(crate) type Share = Vec<(&'static str, String)>;

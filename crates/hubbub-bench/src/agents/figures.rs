@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::message::{Hello, boot};
 use super::part::Part;
+use crate::analysis::verdict::Figures;
+use crate::analysis::verdict::figures::Processors;
 use crate::report::{Report, grouped};
-use crate::verdict::Seen;
-use crate::verdict::seen::Processors;
 
 /// The agents of a run, one at least.
 #[derive(Debug, Clone, Serialize)]
@@ -72,7 +72,7 @@ impl Agents {
 
     /// Puts the agents in the place of this process, which only coordinated them. Of agents on other machines the rules of
     /// the verdict know nothing: a figure of theirs would be held against processors of this one.
-    pub(crate) fn correct(&self, report: &mut Report, seen: &mut Seen) {
+    pub(crate) fn correct(&self, report: &mut Report, seen: &mut Figures) {
         if let Some(cpu) = &mut report.cpu {
             cpu.generator = self.0.iter().map(|agent| agent.cpu).sum();
         }

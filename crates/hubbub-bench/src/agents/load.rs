@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::pool::AgentPool;
-use crate::engine::{Account, Loading, Setup, Workload};
-use crate::run::Run;
-use crate::sample::Source;
+use crate::host::sample::Source;
+use crate::load::run::Run;
+use crate::workloads::engine::{Account, Loading, Setup, Workload};
 
 pub(crate) enum Load<'a, W: Workload> {
     Here { own: &'a W, stage: W::Stage },

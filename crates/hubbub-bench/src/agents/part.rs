@@ -13,14 +13,14 @@ use hubbub_core::invariant::saturate;
 use serde::{Deserialize, Serialize};
 
 use crate::client::Cause;
-use crate::engine::Account;
-use crate::kv::KeyLedger;
-use crate::machine::{CpuMark, may_use, thread_times};
-use crate::minutes::Seconds;
-use crate::record::{Dist, Record, STEP_US, at};
-use crate::run::{Causes, Counts, Run};
+use crate::host::machine::{CpuMark, may_use, thread_times};
+use crate::load::run::{Causes, Counts, Run};
+use crate::results::minutes::Seconds;
+use crate::results::record::{Dist, Record, STEP_US, at};
+use crate::results::steps::StepRecord;
 use crate::statistics::Moments;
-use crate::steps::StepRecord;
+use crate::workloads::engine::Account;
+use crate::workloads::kv::KeyLedger;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -15,13 +15,13 @@ use super::lines::{TASK_BYTES_MAX, lines};
 use super::message::{FromAgent, FromCoordinator, Task};
 use super::part::{Effort, Measuring, Part};
 use super::serve::OwnArgs;
-use crate::chat::ChatArgs;
 use crate::client::Targets;
-use crate::engine::{Loading, Setup, Workload};
-use crate::http::HttpArgs;
-use crate::kv::KvArgs;
+use crate::load::phases::beside_main;
 use crate::options::{Common, arguments};
-use crate::phases::beside_main;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::engine::{Loading, Setup, Workload};
+use crate::workloads::http::HttpArgs;
+use crate::workloads::kv::KvArgs;
 
 /// The process of a run: its standard output is the connection to the coordinator, its task is the first line of its input,
 /// and it ends when that does.

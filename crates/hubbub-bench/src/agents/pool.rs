@@ -16,10 +16,10 @@ use super::message::{FromAgent, FromCoordinator, Hello, Task, boot};
 use super::part::{Part, merge};
 use super::secret::Secret;
 use super::{ALIVE, Agents, PROTOCOL, SILENCE, divide::Divided};
-use crate::engine::{Account, Loading, Setup, Workload};
+use crate::host::process_tree::Processes;
+use crate::load::run::Run;
 use crate::options::Common;
-use crate::process_tree::Processes;
-use crate::run::Run;
+use crate::workloads::engine::{Account, Loading, Setup, Workload};
 
 /// Round trips that are measured, of which the shortest counts.
 const PINGS: usize = 5;
@@ -121,7 +121,7 @@ impl AgentPool {
     /// Tells all when to start, and waits until then.
     pub(super) async fn begin(&mut self, setup: &Setup) {
         let at = Instant::now() + START_AFTER;
-        let now_us = crate::machine::now().as_micros();
+        let now_us = crate::host::machine::now().as_micros();
         if let Some(whole) = Arc::get_mut(&mut self.whole) {
             let after_us = saturate(START_AFTER.as_micros());
             whole.starts(at, Timestamp::from_micros(now_us.saturating_add(after_us)));

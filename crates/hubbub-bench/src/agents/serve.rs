@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use super::lines::{TASK_BYTES_MAX, lines};
 use super::message::{FromAgent, FromCoordinator, Hello, Task};
 use super::secret::Secret;
-use crate::access::AccessArgs;
+use crate::client::access::AccessArgs;
 
 /// Connections that have not said yet what they want.
 const STRANGERS_MAX: usize = 16;
@@ -46,7 +46,7 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OwnArgs {
     /// Threads of the load generator
-    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    #[arg(long, default_value_t = crate::host::machine::cores().min(2), value_name = "N")]
     pub(crate) threads: usize,
     /// Call servers with the token in this file; without it, with that of HUBBUB_TOKEN, if there is one
     #[arg(long, value_name = "FILE")]
@@ -169,7 +169,7 @@ impl Agent {
     async fn welcome(&self, stream: TcpStream) -> anyhow::Result<(Task, TcpStream)> {
         let (mut incoming, mut outgoing) = lines(stream, TASK_BYTES_MAX)?;
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        let nonce = format!("{:016x}-{number}", crate::machine::seed());
+        let nonce = format!("{:016x}-{number}", crate::host::machine::seed());
         let hello = Hello::here(nonce.clone(), self.secret.is_some(), self.tokens);
         outgoing.say(&FromAgent::Hello(hello)).await?;
         let FromCoordinator::Prepare(task) = incoming.next().await? else { bail!("it said no task") };

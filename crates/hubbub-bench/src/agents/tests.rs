@@ -11,16 +11,16 @@ use super::message::{FromAgent, FromCoordinator, Hello, Task};
 use super::perform::perform;
 use super::serve::{Agent, OwnArgs};
 use super::{AgentArgs, PROTOCOL, Share, divided, serve, split};
-use crate::bare::{self, Kind};
-use crate::chat::ChatArgs;
 use crate::client::{Target, Targets};
-use crate::engine::{Findings, Loading, Setup, Workload, measure};
-use crate::fanout::FanoutArgs;
-use crate::http::HttpArgs;
-use crate::kv::KvArgs;
+use crate::experiments::bare::{self, Kind};
+use crate::load::pace::Rate;
 use crate::options::arguments;
-use crate::pace::Rate;
 use crate::report::Report;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::engine::{Findings, Loading, Setup, Workload, measure};
+use crate::workloads::fanout::FanoutArgs;
+use crate::workloads::http::HttpArgs;
+use crate::workloads::kv::KvArgs;
 
 mod merged;
 

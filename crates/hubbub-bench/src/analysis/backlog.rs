@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::client::Targets;
-use crate::ledger::ServerCounts;
 use crate::report::grouped;
+use crate::results::ledger::ServerCounts;
 
 /// Servers that have stored nothing for so long store nothing more.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::engine::Setup;
-use crate::machine::{CpuMark, CpuUse};
+use crate::analysis::verdict::{Counted, Figures, Mark, Watch};
+use crate::host::background_load::{BackgroundLoadMeter, Taken};
+use crate::host::machine::{CpuMark, CpuUse};
+use crate::load::phases::{Timetable, beside_main};
+use crate::load::punctuality::GeneratorTiming;
 use crate::options::Common;
-use crate::others::{OthersMeter, Taken};
-use crate::phases::{Timetable, beside_main};
-use crate::timing::GeneratorTiming;
-use crate::verdict::{Counted, Mark, Seen, Watch};
+use crate::workloads::engine::Setup;
 
 /// Marks at its beginning and its end, and what lies between them.
 pub(crate) struct MainPhase {
@@ -19,7 +19,7 @@ pub(crate) struct MainPhase {
     pub(crate) cpu: CpuUse,
     /// What others took of the machine, where that is known.
     pub(crate) taken: Option<Taken>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: Figures,
     pub(crate) counted: Counted,
     pub(crate) timing: GeneratorTiming,
     /// All of this is of the warm-up, too.
@@ -56,7 +56,7 @@ impl EarlyEnd {
 
 struct Marks {
     watch: Watch,
-    meter: OthersMeter,
+    meter: BackgroundLoadMeter,
     begun: Instant,
     cpu: CpuMark,
 }
@@ -68,7 +68,7 @@ impl MainPhase {
         setup: &Setup,
         timetable: Timetable,
         empty_ms: Option<f64>,
-        mut meter: OthersMeter,
+        mut meter: BackgroundLoadMeter,
         load: impl Future<Output = T>,
     ) -> (T, Self) {
         let pids = &setup.common.server_pid;

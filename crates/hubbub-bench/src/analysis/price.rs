@@ -7,10 +7,10 @@ use std::str::FromStr;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::CpuUse;
+use crate::host::machine::CpuUse;
+use crate::host::sample::series::average;
+use crate::host::sample::{CPU, DISK, GENERATOR, SERVER, SystemSample};
 use crate::report::{figure, grouped};
-use crate::sample::series::average;
-use crate::sample::{CPU, DISK, GENERATOR, SERVER, SystemSample};
 
 /// What is paid, in any currency; `None` is a part without a price.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

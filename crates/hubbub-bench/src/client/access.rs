@@ -182,7 +182,7 @@ impl Credentials {
             Tokens::None => None,
             Tokens::Given(token) => Some(token.clone()),
             Tokens::Own(key) => {
-                let now_s = crate::machine::now().as_micros() / 1_000_000;
+                let now_s = crate::host::machine::now().as_micros() / 1_000_000;
                 let claims = claims(now_s.saturating_add(LIFETIME_S));
                 jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, key).ok()
             }

@@ -10,9 +10,9 @@ use anyhow::ensure;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::client::post::{Response, split_response};
+use crate::client::stream::Stream;
+use crate::client::wire::{Wire, take_whole};
 use crate::client::{Cause, Target};
-use crate::stream::Stream;
-use crate::wire::{Wire, take_whole};
 
 /// More than this is no answer to anything that is asked.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;

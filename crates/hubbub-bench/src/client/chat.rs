@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::refusal::may_pass;
 use super::{Cause, Codec, Target};
-use crate::job::{Job, Shape};
-use crate::lane::{Answer, Lane};
-use crate::wire::Wire;
+use crate::client::wire::Wire;
+use crate::load::in_flight::{Answer, InFlight};
+use crate::load::message_plan::{Job, Shape};
 
 /// Answers are small; anything longer is a mistake.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -47,15 +47,15 @@ impl Codec for Chat {
         write::write_masked(out, Opcode::Close, &write::close_payload(1000, ""), mask(&self.masks));
     }
 
-    fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause> {
+    fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, in_flight: &mut InFlight) -> Result<(), Cause> {
         let mut frames = self.reader.feed(bytes);
         while let Some(event) = frames.next()? {
             match event {
-                Event::Text(text) if lane.run.rules.echo => {
+                Event::Text(text) if in_flight.run.rules.echo => {
                     self.echoes += 1;
-                    lane.on_answer(&read_echo(text, self.echoes))?;
+                    in_flight.on_answer(&read_echo(text, self.echoes))?;
                 }
-                Event::Text(text) => lane.on_answer(&read_answer(text))?,
+                Event::Text(text) => in_flight.on_answer(&read_answer(text))?,
                 Event::Ping(payload) => write::write_masked(out, Opcode::Pong, payload, mask(&self.masks)),
                 Event::Pong(_) => {}
                 Event::Binary(_) => return Err(Cause::Protocol),

@@ -1,16 +1,20 @@
 //! The client's side of each protocol: connect, write a message, read answers.
 
+pub(crate) mod access;
+pub(crate) mod caller;
 pub(crate) mod chat;
 pub(crate) mod follow;
 pub(crate) mod post;
 pub(crate) mod refusal;
+pub(crate) mod stream;
 mod target;
+pub(crate) mod wire;
 
 use std::io;
 
-use crate::job::{Job, Shape};
-use crate::lane::Lane;
-use crate::wire::Wire;
+use crate::client::wire::Wire;
+use crate::load::in_flight::InFlight;
+use crate::load::message_plan::{Job, Shape};
 
 pub(crate) use target::{Target, Targets};
 
@@ -91,6 +95,6 @@ pub(crate) trait Codec: Send + Sized {
     /// Appends what ends a connection in an orderly way, if the protocol has such a thing.
     fn goodbye(&mut self, out: &mut Vec<u8>);
 
-    /// Gives each answer in `bytes` to `lane`.
-    fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause>;
+    /// Gives each answer in `bytes` to `in_flight`.
+    fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, in_flight: &mut InFlight) -> Result<(), Cause>;
 }

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use super::refusal::is_retryable;
 use super::{Cause, Codec, Target};
 use crate::client::chat::leading_number;
-use crate::job::{Job, Shape};
-use crate::lane::{Answer, Lane};
-use crate::wire::{Wire, take_whole};
+use crate::client::wire::{Wire, take_whole};
+use crate::load::in_flight::{Answer, InFlight};
+use crate::load::message_plan::{Job, Shape};
 
 /// More header or body than this is no answer to our request.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -49,18 +49,18 @@ impl Codec for Post {
 
     fn goodbye(&mut self, _out: &mut Vec<u8>) {}
 
-    fn read(&mut self, bytes: &mut [u8], _out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause> {
+    fn read(&mut self, bytes: &mut [u8], _out: &mut Vec<u8>, in_flight: &mut InFlight) -> Result<(), Cause> {
         take_whole(&mut self.held, bytes, |bytes| {
-            Ok::<_, Cause>(bytes.len() - read_answers(bytes, lane)?.len())
+            Ok::<_, Cause>(bytes.len() - read_answers(bytes, in_flight)?.len())
         })?;
         if self.held.len() > ANSWER_BYTES_MAX { Err(Cause::Protocol) } else { Ok(()) }
     }
 }
 
-/// Gives each complete answer to `lane`; what is left over is returned.
-fn read_answers<'b>(mut bytes: &'b [u8], lane: &mut Lane) -> Result<&'b [u8], Cause> {
+/// Gives each complete answer to `in_flight`; what is left over is returned.
+fn read_answers<'b>(mut bytes: &'b [u8], in_flight: &mut InFlight) -> Result<&'b [u8], Cause> {
     while let Some((response, rest)) = split_response(bytes)? {
-        lane.on_answer(&read_answer(response.status, response.body))?;
+        in_flight.on_answer(&read_answer(response.status, response.body))?;
         if response.last {
             return Err(Cause::Closed);
         }

@@ -8,9 +8,9 @@ use hubbub_client::Address;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use crate::access::{Credentials, Hidden};
-use crate::stream::Encryption;
-use crate::wire::Wire;
+use crate::client::access::{Credentials, Hidden};
+use crate::client::stream::Encryption;
+use crate::client::wire::Wire;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -74,7 +74,7 @@ impl Targets {
     pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
         let mut all = String::new();
         for target in self.iter() {
-            all.push_str(&crate::caller::get(target, "/metrics").await?);
+            all.push_str(&crate::client::caller::get(target, "/metrics").await?);
         }
         Ok(all)
     }

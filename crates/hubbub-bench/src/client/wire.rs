@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::stream::{Encryption, Stream, encrypted};
+use crate::client::stream::{Encryption, Stream, encrypted};
 
 /// As much as one read takes. Larger ones cost more than they save.
 const READ_BYTES: usize = 32 * 1024;

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use rustix::process::{getpid, set_child_subreaper};
 
-use crate::machine::{all_cores, machine_seconds};
-use crate::process_tree::{Processes, TreeRoot, listening_on};
+use crate::host::machine::{all_cores, machine_seconds};
+use crate::host::process_tree::{Processes, TreeRoot, listening_on};
 use crate::statistics::median;
 
 /// Share of the machine that others may take before a figure is marked.
@@ -18,7 +18,7 @@ const OTHERS_MAX: f64 = 0.05;
 pub(crate) const NOT_KNOWN: &str = "what others took of the machine is not known";
 
 /// Counts from when it is made, or began anew.
-pub(crate) struct OthersMeter {
+pub(crate) struct BackgroundLoadMeter {
     /// Processes that belong to what is measured, with all that they started: this one, and those that URLs lead to.
     roots: Vec<u32>,
     /// Whether all of these were found.
@@ -28,7 +28,7 @@ pub(crate) struct OthersMeter {
     before: Option<Used>,
 }
 
-impl OthersMeter {
+impl BackgroundLoadMeter {
     /// `urls` are those of the servers, databases and brokers of the measurement. Those that run elsewhere take nothing here.
     pub(crate) fn start<'u>(urls: impl IntoIterator<Item = &'u str>) -> Self {
         Self::beside(urls, &[])
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_was_started_counts_although_its_parent_ended() {
-        let meter = OthersMeter::start([]);
+        let meter = BackgroundLoadMeter::start([]);
         let mut starter = Command::new("sh");
         let starter = starter.args(["-c", "sleep 60 >&2 & echo $!"]).stdout(Stdio::piped());
         let mut starter = starter.stderr(Stdio::null()).spawn().unwrap();
@@ -264,7 +264,7 @@ mod tests {
         BufReader::new(starter.stdout.take().unwrap()).read_line(&mut line).unwrap();
         starter.wait().unwrap();
         let left: u32 = line.trim().parse().unwrap();
-        let parent = crate::machine::parent(left);
+        let parent = crate::host::machine::parent(left);
         let pid = rustix::process::Pid::from_raw(left.try_into().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         assert_eq!(parent, Some(std::process::id()));
@@ -293,11 +293,11 @@ mod tests {
     fn what_cannot_be_seen_makes_the_share_unknown() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("postgres://{}/name", server.local_addr().unwrap());
-        let meter = OthersMeter::start([url.as_str()]);
+        let meter = BackgroundLoadMeter::start([url.as_str()]);
         let (taken, share) = (meter.taken().unwrap(), meter.share().unwrap());
         assert!(taken.processes >= 0.0 && taken.hypervisor >= 0.0 && share >= 0.0);
         drop(server);
-        assert_eq!(OthersMeter::start([url.as_str()]).share(), None);
+        assert_eq!(BackgroundLoadMeter::start([url.as_str()]).share(), None);
     }
 
     #[test]

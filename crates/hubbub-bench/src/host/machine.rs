@@ -11,7 +11,7 @@ use hubbub_core::{Clock, Timestamp};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::lab::cgroup;
+use crate::host::lab::cgroup;
 
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use crate::machine::seconds_at;
+use crate::host::machine::seconds_at;
 
 /// The first process of a tree. An id may be given again, so the time it was started at, in ticks, is part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

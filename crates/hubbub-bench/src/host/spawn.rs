@@ -11,13 +11,13 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::bare::Kind;
-use crate::children::tied;
 use crate::client::Target;
-use crate::engine::{self, Loading, Workload};
-use crate::lab::cgroup::Group;
+use crate::experiments::bare::Kind;
+use crate::host::children::tied;
+use crate::host::lab::cgroup::Group;
 use crate::options::arguments;
 use crate::report::Report;
+use crate::workloads::engine::{self, Loading, Workload};
 
 const READY: Duration = Duration::from_secs(120);
 /// How long one that was killed may take to end, and between two looks.

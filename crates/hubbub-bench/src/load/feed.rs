@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::job::Job;
+use crate::load::message_plan::Job;
 
 #[derive(Debug)]
 pub(crate) struct Feed {
@@ -124,10 +124,10 @@ mod tests {
 
     use super::*;
     use crate::client::Target;
-    use crate::job::Shape;
+    use crate::load::message_plan::Shape;
+    use crate::load::pace::supply;
+    use crate::load::run::Run;
     use crate::options::{Rules, arguments};
-    use crate::pace::supply;
-    use crate::run::Run;
 
     fn run() -> Run {
         let target = Target::parse("127.0.0.1:1").expect("address");

@@ -11,11 +11,11 @@ use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 
 use crate::client::{Cause, Target};
-use crate::feed::{Feed, Supply};
-use crate::followed::Noted;
-use crate::job::Job;
-use crate::record::{Ending, Sample};
-use crate::run::{Counts, Run};
+use crate::load::feed::{Feed, Supply};
+use crate::load::message_plan::Job;
+use crate::load::run::{Counts, Run};
+use crate::results::followed::Noted;
+use crate::results::record::{Ending, Sample};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
@@ -41,7 +41,7 @@ const SAMPLES_AGE_US: u64 = 200_000;
 const LOOK_US: u64 = 200_000;
 
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct InFlight {
     pub(crate) run: Arc<Run>,
     feed: Arc<Feed>,
     who: usize,
@@ -70,7 +70,7 @@ struct Flight {
     sent_us: u64,
 }
 
-impl Lane {
+impl InFlight {
     pub(crate) fn new(run: Arc<Run>, feed: Arc<Feed>, who: usize, room: Option<u16>) -> Self {
         Self {
             user: run.shape.user_of(who),
@@ -352,9 +352,9 @@ mod tests {
     use hubbub_core::clock::SeededRandom;
 
     use super::*;
-    use crate::job::Shape;
+    use crate::load::message_plan::Shape;
     use crate::options::{Rules, arguments};
-    use crate::record::Dist;
+    use crate::results::record::Dist;
 
     /// The record of a message that was answered, and was to be sent at this time.
     fn sent(intended_us: u64, late: Duration) -> Arc<Run> {
@@ -365,13 +365,13 @@ mod tests {
         let job = run.shape.draw(&SeededRandom::new(1), 7, 1);
         feed.push(&mut vec![Job { intended_us, ..job }]);
         std::thread::sleep(late);
-        let mut lane = Lane::new(Arc::clone(&run), feed, 0, None);
-        assert!(lane.fill(1, Waker::noop(), |_| ()));
-        lane.begin_read();
+        let mut in_flight = InFlight::new(Arc::clone(&run), feed, 0, None);
+        assert!(in_flight.fill(1, Waker::noop(), |_| ()));
+        in_flight.begin_read();
         let mut id = Vec::new();
         run.shape.write_id(7, &mut id);
-        lane.on_answer(&Answer::Accepted { id: &id, seq: 1, duplicate: false }).unwrap();
-        lane.hand_over();
+        in_flight.on_answer(&Answer::Accepted { id: &id, seq: 1, duplicate: false }).unwrap();
+        in_flight.hand_over();
         run
     }
 

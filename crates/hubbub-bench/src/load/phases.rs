@@ -13,10 +13,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::agents::Share;
-use crate::job::share_of;
+use crate::load::message_plan::share_of;
+use crate::load::pace::{Rate, RateSpan, Schedule};
+use crate::load::run::Run;
 use crate::options::{duration, seconds};
-use crate::pace::{Rate, RateSpan, Schedule};
-use crate::run::Run;
 
 /// How long the load runs.
 #[derive(Debug, Clone, Copy, Args, Serialize)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hubbub_core::Timestamp;
 use serde::Serialize;
 
-use crate::record::Stats;
+use crate::results::record::Stats;
 
 /// Of the measured phase.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -60,7 +60,7 @@ pub(crate) struct ClockMark {
 impl ClockMark {
     pub(crate) fn now() -> Self {
         let read = || {
-            let mark = Self { at: Instant::now(), wall: crate::machine::now() };
+            let mark = Self { at: Instant::now(), wall: crate::host::machine::now() };
             (mark.at.elapsed(), mark)
         };
         let first = read();

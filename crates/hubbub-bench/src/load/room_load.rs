@@ -9,15 +9,15 @@ use hubbub_core::clock::SeededRandom;
 use tokio::task::JoinSet;
 
 use crate::client::Codec;
-use crate::engine::Setup;
-use crate::feed::Feed;
-use crate::lane::Lane;
-use crate::live::Live;
+use crate::load::feed::Feed;
+use crate::load::in_flight::InFlight;
+use crate::load::pace::{SLEEP_MIN, Schedule, feed_paced_from, supply};
+use crate::load::phases::Timetable;
+use crate::load::run::Run;
+use crate::load::session::drive;
 use crate::options::Sending;
-use crate::pace::{SLEEP_MIN, Schedule, feed_paced_from, supply};
-use crate::phases::Timetable;
-use crate::run::Run;
-use crate::session::drive;
+use crate::progress::Live;
+use crate::workloads::engine::Setup;
 
 /// Messages to rooms, and the connections that send them: in an open loop by a schedule, else as fast as they are answered.
 pub(crate) struct RoomLoad<'l> {
@@ -75,18 +75,18 @@ pub(crate) async fn send<C: Codec + 'static>(
     time: Option<Duration>,
     make: impl FnOnce() + Send + 'static,
 ) {
-    let mut lanes = JoinSet::new();
+    let mut connections = JoinSet::new();
     for (who, &room) in rooms.iter().enumerate() {
-        let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM.then_some(room));
+        let in_flight = InFlight::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM.then_some(room));
         let seed = seed.wrapping_add(who as u64);
-        lanes.spawn(drive::<C>(lane.with_seed(seed), run.shape.room_name(room), seed));
+        connections.spawn(drive::<C>(in_flight.with_seed(seed), run.shape.room_name(room), seed));
     }
-    send_over(lanes, run, feed, live, time, make).await;
+    send_over(connections, run, feed, live, time, make).await;
 }
 
 /// The same over connections that are there already.
 pub(crate) async fn send_over(
-    mut lanes: JoinSet<()>,
+    mut connections: JoinSet<()>,
     run: &Run,
     feed: &Feed,
     live: &Live<'_>,
@@ -95,10 +95,10 @@ pub(crate) async fn send_over(
 ) {
     let maker = std::thread::spawn(make);
     let sending = async {
-        let ended = finish(run, &mut lanes, live, || _ = feed.abandon());
+        let ended = finish(run, &mut connections, live, || _ = feed.abandon());
         if tokio::time::timeout(time.unwrap_or(Duration::MAX), ended).await.is_err() {
             feed.abandon();
-            finish(run, &mut lanes, live, || _ = feed.abandon()).await;
+            finish(run, &mut connections, live, || _ = feed.abandon()).await;
         }
     };
     run.followed.ask_during(run, sending).await;
@@ -118,12 +118,12 @@ pub(crate) async fn join(mut tasks: JoinSet<anyhow::Result<()>>) -> anyhow::Resu
 
 const TICK: Duration = Duration::from_millis(500);
 
-/// Waits until all lanes have ended; calls `abandon` when the server has been silent for too long.
-pub(crate) async fn finish(run: &Run, lanes: &mut JoinSet<()>, live: &Live<'_>, abandon: impl Fn()) {
+/// Waits until all connections have ended; calls `abandon` when the server has been silent for too long.
+pub(crate) async fn finish(run: &Run, connections: &mut JoinSet<()>, live: &Live<'_>, abandon: impl Fn()) {
     let mut tick = tokio::time::interval(TICK);
     loop {
         tokio::select! {
-            ended = lanes.join_next() => if ended.is_none() { break },
+            ended = connections.join_next() => if ended.is_none() { break },
             _ = tick.tick() => {
                 if run.is_hopeless() {
                     abandon();

@@ -10,13 +10,13 @@ use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use crate::client::{Cause, Target, Targets};
-use crate::followed::Followed;
-use crate::job::Shape;
+use crate::load::message_plan::Shape;
+use crate::load::pace::{RateSpan, Schedule};
+use crate::load::phases::{Pacing, Phases, ThinkTime, Timetable};
 use crate::options::{Common, Patience, Rules};
-use crate::pace::{RateSpan, Schedule};
-use crate::phases::{Pacing, Phases, ThinkTime, Timetable};
-use crate::record::{Ending, Record, STEP_US, Sample};
-use crate::rows::{RowNames, RowWriter, RowsWritten};
+use crate::results::followed::Followed;
+use crate::results::message_rows::{RowNames, RowWriter, RowsWritten};
+use crate::results::record::{Ending, Record, STEP_US, Sample};
 
 /// The types of messages, in the order of their numbers.
 const MESSAGE_KINDS: [&str; 3] = ["TEXT", "JOIN", "LEAVE"];
@@ -112,7 +112,7 @@ impl Run {
     /// A phase that starts now and sends messages.
     pub(crate) fn new(targets: impl Into<Targets>, shape: Shape, rules: Rules) -> Self {
         // Together, because each stands for the other.
-        let (start, started) = (Instant::now(), crate::machine::now());
+        let (start, started) = (Instant::now(), crate::host::machine::now());
         let targets = targets.into();
         let shape = if targets.first().has_own_users() { shape.of_own_users() } else { shape };
         Self {

@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::client::Cause;
 use crate::client::follow::{Listener, follow, member, seq_of};
-use crate::record::Dist;
+use crate::load::run::Run;
 use crate::report::Delivery;
-use crate::run::Run;
+use crate::results::record::Dist;
+use crate::results::tally::Tally;
 use crate::statistics::median;
-use crate::tally::Tally;
 
 #[derive(Debug)]
 pub(crate) struct Audience {
@@ -364,7 +364,7 @@ impl Subscriber {
         let run = &self.audience.run;
         let Some(times) = &run.times else {
             let sent = Timestamp::parse(member(text, "\"timestamp\":\"")?)?;
-            return Some(saturate(crate::machine::now().as_micros().saturating_sub(sent.as_micros())));
+            return Some(saturate(crate::host::machine::now().as_micros().saturating_sub(sent.as_micros())));
         };
         let Some(sent_us) = times.get(self.index(text)?) else {
             self.audience.untimed.fetch_add(1, Ordering::Relaxed);

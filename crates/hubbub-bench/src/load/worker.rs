@@ -8,14 +8,14 @@ use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use tokio::task::JoinSet;
 
-use crate::caller::Caller;
+use crate::client::caller::Caller;
 use crate::client::{Cause, Target};
-use crate::live::Live;
-use crate::pace::Due;
-use crate::phase;
-use crate::phases::Timetable;
-use crate::record::{Ending, Sample};
-use crate::run::{Counts, Run};
+use crate::load::pace::Due;
+use crate::load::phases::Timetable;
+use crate::load::room_load;
+use crate::load::run::{Counts, Run};
+use crate::progress::Live;
+use crate::results::record::{Ending, Sample};
 
 /// Samples are handed over in lots of this size.
 const SAMPLES_MAX: usize = 256;
@@ -138,7 +138,7 @@ pub(crate) async fn work(
     timed: impl Future<Output = ()>,
     abandon: impl Fn(),
 ) {
-    let ended = phase::finish(run, &mut clients, live, || {
+    let ended = room_load::finish(run, &mut clients, live, || {
         run.end();
         abandon();
     });
@@ -173,7 +173,7 @@ pub(crate) async fn work_paced(
 mod tests {
     use super::*;
     use crate::options::{Patience, arguments};
-    use crate::record::Dist;
+    use crate::results::record::Dist;
 
     #[test]
     fn what_begins_late_counts_from_when_it_was_due_and_beside_that_from_the_send() {

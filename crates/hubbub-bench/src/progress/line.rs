@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 
-use crate::pace::Schedule;
+use crate::load::pace::Schedule;
 use crate::report::{figure, grouped};
 
 /// A generator sleeps between messages, so a schedule that is less behind is kept.
@@ -78,7 +78,7 @@ impl Display for Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pace::Rate;
+    use crate::load::pace::Rate;
 
     fn seconds(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)

@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 
 use line::{Line, late};
 
-use crate::listener::Listeners;
-use crate::pace::Schedule;
-use crate::record::Dist;
-use crate::run::Run;
+use crate::load::pace::Schedule;
+use crate::load::run::Run;
+use crate::load::subscribers::Listeners;
+use crate::results::record::Dist;
 
 /// Between two lines on a terminal, and elsewhere.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -257,11 +257,11 @@ impl<'a> Live<'a> {
 mod tests {
     use super::*;
     use crate::client::Target;
-    use crate::job::Shape;
+    use crate::load::message_plan::Shape;
+    use crate::load::pace::Rate;
+    use crate::load::run::Counts;
     use crate::options::arguments;
-    use crate::pace::Rate;
-    use crate::record::{Ending, Sample};
-    use crate::run::Counts;
+    use crate::results::record::{Ending, Sample};
 
     fn run() -> Run {
         let target = Target::parse("127.0.0.1:1").unwrap();

@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{ASSUMED, Headroom, Table, Trends, escape, figure, write_files};
-use crate::minutes::{self, Minute};
-use crate::price::{Cost, Price, Usage};
-use crate::stages::Stages;
-use crate::steps::{self, StepResult};
+use crate::analysis::price::{Cost, Price, Usage};
+use crate::analysis::stages::Stages;
+use crate::results::minutes::{self, Minute};
+use crate::results::steps::{self, StepResult};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,9 +1,9 @@
-//! `throughput.csv`. The other table of a run, `metrics.csv`, is written while it goes on ([`crate::rows`]).
+//! `throughput.csv`. The other table of a run, `metrics.csv`, is written while it goes on ([`crate::results::message_rows`]).
 
 use hubbub_core::Timestamp;
 
 use super::Report;
-use crate::run::Run;
+use crate::load::run::Run;
 
 /// `startTime,endTime,messageCount,messagesPerSecond`; the last row ends with the run, and its rate is
 /// scaled to its length.
@@ -21,9 +21,9 @@ pub(super) fn throughput(report: &Report, run: &Run) -> String {
 mod tests {
     use super::*;
     use crate::client::Target;
-    use crate::job::Shape;
+    use crate::load::message_plan::Shape;
     use crate::options::arguments;
-    use crate::record::Bucket;
+    use crate::results::record::Bucket;
 
     #[test]
     fn times_count_from_the_start_of_what_is_measured() {

@@ -6,11 +6,11 @@ use std::fmt::{self, Display};
 use serde::{Deserialize, Serialize};
 
 use super::{Table, grouped};
-use crate::machine::CpuUse;
-use crate::model::capacity::{Resource, USE_MAX, Use};
-use crate::sample::series::average;
-use crate::sample::{DISK_BUSY, SystemSample};
-use crate::verdict::Seen;
+use crate::analysis::capacity::prediction::{Resource, USE_MAX, Use};
+use crate::analysis::verdict::Figures;
+use crate::host::machine::CpuUse;
+use crate::host::sample::series::average;
+use crate::host::sample::{DISK_BUSY, SystemSample};
 
 /// The same of the connections to the database that are in use.
 const POOL_ACTIVE: &str = "pool active";
@@ -33,7 +33,7 @@ pub(crate) struct Headroom {
 impl Headroom {
     /// `None` where it is not known which processors the server has, or nothing was done.
     pub(crate) fn of(
-        seen: &Seen,
+        seen: &Figures,
         cpu: Option<&CpuUse>,
         samples: &[SystemSample],
         per_second: f64,
@@ -155,10 +155,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::verdict::seen::{Commit, Database, Pool, Processors};
+    use crate::analysis::verdict::figures::{Commit, Database, Pool, Processors};
 
-    fn seen() -> Seen {
-        Seen {
+    fn seen() -> Figures {
+        Figures {
             server: Some(Processors { run: 1.6, waited: 0.0, may_use: 4.0, hottest: None }),
             commit: Some(Commit {
                 syncs: true,
@@ -168,7 +168,7 @@ mod tests {
                 operations: 9.0,
                 wait_ms: 1.0,
             }),
-            ..Seen::default()
+            ..Figures::default()
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
         }
         let busy = Processors { run: 2.4, waited: 0.0, may_use: 4.0, hottest: None };
         let busy =
-            Headroom::of(&Seen { server: Some(busy), ..seen() }, None, &[], 1_000.0).unwrap().to_string();
+            Headroom::of(&Figures { server: Some(busy), ..seen() }, None, &[], 1_000.0).unwrap().to_string();
         for line in [
             "  capacity     1,667/s at most, 667/s more, if each message goes on costing the same\n",
             "  add more     at 1,167/s: then the processors of a node are used to 70 %\n",
@@ -214,7 +214,8 @@ mod tests {
         let database = Some(Database { processors: 4.4, may_use: 4.0, lock_waiting: None });
         let cpu = CpuUse { seconds: 1.0, cores: 8, generator: 1.0, server: None, machine: 3.0, stolen: 0.0 };
         let of = |waiting| {
-            let seen = Seen { pool: pool(waiting), database: database.clone(), others: Some(1.0), ..seen() };
+            let seen =
+                Figures { pool: pool(waiting), database: database.clone(), others: Some(1.0), ..seen() };
             Headroom::of(&seen, Some(&cpu), &samples, 1_000.0).unwrap()
         };
         let shares = |it: &Headroom| it.used.iter().map(|one| one.share).collect::<Vec<_>>();
@@ -222,7 +223,11 @@ mod tests {
         assert_eq!(shares(&waited), [1.0, 0.75, 0.5, 0.4, 0.3, 0.25]);
         assert_eq!((waited.fullest(), waited.headroom_per_second), ("the processors of the database", 0.0));
         assert_eq!(shares(&of(0.1)), [1.0, 0.5, 0.4, 0.3, 0.25], "the pool may have more");
-        assert_eq!(Headroom::of(&Seen::default(), Some(&cpu), &samples, 1_000.0), None, "no server is known");
+        assert_eq!(
+            Headroom::of(&Figures::default(), Some(&cpu), &samples, 1_000.0),
+            None,
+            "no server is known"
+        );
         assert_eq!(Headroom::of(&seen(), None, &[], 0.0), None);
     }
 }

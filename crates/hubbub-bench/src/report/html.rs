@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::svg::{Axes, bars, escape, legend, line, lines};
 use super::{Origin, Report, Table, figure};
-use crate::engine::Findings;
-use crate::record::STEP_US;
-use crate::run::Run;
-use crate::sample::SystemSample;
-use crate::sample::charts::charts as charts_of;
+use crate::host::sample::SystemSample;
+use crate::host::sample::charts::charts as charts_of;
+use crate::load::run::Run;
+use crate::results::record::STEP_US;
 use crate::statistics::Moments;
+use crate::workloads::engine::Findings;
 
 const STYLE: &str = include_str!("style.css");
 

@@ -34,20 +34,20 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::agents::Agents;
-use crate::engine::Findings;
-use crate::ledger::Ledger;
-use crate::machine::CpuUse;
-use crate::models::little::Little;
-use crate::others::Taken;
-use crate::persist::persisted::Persisted;
-use crate::record::{Bucket, Stats, buckets};
-use crate::run::{Run, TIMES};
-use crate::sample::series::SeriesSummary;
-use crate::sample::{CPU, SystemSample, samples_csv};
-use crate::settling::Settling;
-use crate::steps::StepRecord;
-use crate::timing::GeneratorTiming;
-use crate::verdict::Verdict;
+use crate::analysis::backlog::Settling;
+use crate::analysis::verdict::Verdict;
+use crate::host::background_load::Taken;
+use crate::host::machine::CpuUse;
+use crate::host::sample::series::SeriesSummary;
+use crate::host::sample::{CPU, SystemSample, samples_csv};
+use crate::load::punctuality::GeneratorTiming;
+use crate::load::run::{Run, TIMES};
+use crate::results::ledger::Ledger;
+use crate::results::record::{Bucket, Stats, buckets};
+use crate::results::steps::StepRecord;
+use crate::statistics::models::little::Little;
+use crate::workloads::engine::Findings;
+use crate::workloads::persist::persisted::Persisted;
 
 /// The unit of what goes to rooms.
 pub(crate) const MESSAGES: &str = "messages";

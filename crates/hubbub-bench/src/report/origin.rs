@@ -3,7 +3,7 @@
 use hubbub_core::url::masked;
 use serde::Serialize;
 
-use crate::machine::Machine;
+use crate::host::machine::Machine;
 
 /// Of the format of `summary.json`, in whatever workload: grows when a member is renamed, removed, or means something else,
 /// not when there is one more.
@@ -29,7 +29,7 @@ impl Origin {
         Self {
             schema_version: SCHEMA_VERSION,
             machine: Machine::look(),
-            started: crate::machine::now().to_string(),
+            started: crate::host::machine::now().to_string(),
             version: env!("CARGO_PKG_VERSION"),
             commit: option_env!("HUBBUB_COMMIT"),
             command: shown_command(std::env::args()),

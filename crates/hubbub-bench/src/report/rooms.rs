@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{Table, write_files};
-use crate::job::Shape;
+use crate::load::message_plan::Shape;
 use crate::statistics::Moments;
 
 /// Rooms that are named as the slowest.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::Report;
-use crate::ledger::Ledger;
-use crate::machine::CpuUse;
-use crate::models::little::Little;
-use crate::record::Stats;
-use crate::sample::charts::is_detail;
-use crate::sample::series::SeriesSummary;
+use crate::host::machine::CpuUse;
+use crate::host::sample::charts::is_detail;
+use crate::host::sample::series::SeriesSummary;
+use crate::results::ledger::Ledger;
+use crate::results::record::Stats;
+use crate::statistics::models::little::Little;
 
 /// Thousands apart, for people.
 pub(crate) fn grouped(value: f64) -> String {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::client::Target;
+use crate::load::phases::Timetable;
 use crate::options::{Patience, arguments};
-use crate::phases::Timetable;
-use crate::record::{Ending, Sample};
+use crate::results::record::{Ending, Sample};
 
 #[test]
 fn a_summary_names_its_format() {

@@ -6,8 +6,8 @@ use std::fmt::{self, Display};
 use serde::{Deserialize, Serialize};
 
 use super::{Table, figure};
-use crate::sample::series::values;
-use crate::sample::{BATCH_MS, SystemSample};
+use crate::host::sample::series::values;
+use crate::host::sample::{BATCH_MS, SystemSample};
 use crate::statistics::Slope;
 
 /// Samples, one a second, that make one point of a line.

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use crate::client::Targets;
-use crate::engine::Account;
-use crate::kv::KeyLedger;
-use crate::queue::QueueLedger;
-use crate::run::Run;
+use crate::load::run::Run;
+use crate::workloads::engine::Account;
+use crate::workloads::kv::KeyLedger;
+use crate::workloads::queue::QueueLedger;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ServerCounts {

@@ -14,7 +14,7 @@ use anyhow::Context;
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 
-use crate::record::Sample;
+use crate::results::record::Sample;
 
 const NAME: &str = "metrics.csv";
 const HEADER: &[u8] = b"timestamp,messageType,latencyMs,statusCode,roomId\n";
@@ -150,7 +150,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use super::*;
-    use crate::record::Ending;
+    use crate::results::record::Ending;
 
     fn names() -> RowNames {
         RowNames { kinds: vec!["TEXT", "JOIN"], room_prefix: "r-".to_owned() }

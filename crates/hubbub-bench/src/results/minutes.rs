@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::at;
 use crate::report::{SLOPE_SAMPLES, Table, figure};
+use crate::results::record::at;
 use crate::statistics::{MEANS_MIN, Moments, Slope, correlation_of, half_width};
 
 /// Width of a second, in microseconds, before it is widened.

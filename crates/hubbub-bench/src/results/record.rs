@@ -7,11 +7,11 @@ use hdrhistogram::Histogram;
 use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
-use crate::minutes::Seconds;
-use crate::pace::RateSpan;
+use crate::load::pace::RateSpan;
+use crate::results::minutes::Seconds;
+use crate::results::steps::StepRecord;
+use crate::results::tally::Tally;
 use crate::statistics::Moments;
-use crate::steps::StepRecord;
-use crate::tally::Tally;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -174,7 +174,7 @@ impl Record {
     pub(crate) fn add(&mut self, samples: &[Sample]) {
         let [rejected, unconfirmed] = &mut self.failed;
         for sample in samples {
-            crate::steps::add(&mut self.by_span, sample);
+            crate::results::steps::add(&mut self.by_span, sample);
             *rejected += u64::from(sample.ending == Ending::Rejected);
             *unconfirmed += u64::from(sample.ending == Ending::Unconfirmed);
         }

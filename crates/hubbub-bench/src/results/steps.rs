@@ -5,10 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pace::RateSpan;
-use crate::record::{Dist, Ending, Sample};
+use crate::analysis::verdict::{REACHED, percent_missed};
+use crate::load::pace::RateSpan;
 use crate::report::{Table, figure, grouped};
-use crate::verdict::{REACHED, percent_missed};
+use crate::results::record::{Dist, Ending, Sample};
 
 /// The 99th percentile of a step counts as risen when it is so many times the lowest of the steps before.
 const RISEN: f64 = 3.0;

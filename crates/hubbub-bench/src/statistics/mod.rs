@@ -1,5 +1,7 @@
 //! Mean and variance of numbers as they come, how sure a mean is, whether means rise or fall, and the median.
 
+pub(crate) mod models;
+
 use serde::{Deserialize, Serialize};
 
 /// Count, mean, and sum of the squared differences from the mean. Adding is after B. P. Welford, Technometrics 4 (1962),

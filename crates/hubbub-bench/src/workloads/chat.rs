@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use crate::agents::{Divided, Share, divided, split};
 use crate::client::chat::Chat;
-use crate::engine::{Account, Setup, Workload};
-use crate::made::Makes;
+use crate::host::cleanup::Makes;
+use crate::load::phases::{Pacing, Phases, Timetable};
+use crate::load::room_load::RoomLoad;
+use crate::load::run::Run;
 use crate::options::{CONNECTIONS_MAX, Sending, Traffic, sizes};
-use crate::phase::RoomLoad;
-use crate::phases::{Pacing, Phases, Timetable};
 use crate::report::MESSAGES;
-use crate::run::Run;
+use crate::workloads::engine::{Account, Setup, Workload};
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]

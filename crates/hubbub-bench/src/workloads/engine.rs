@@ -11,26 +11,26 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::access::Credentials;
 use crate::agents::{Agents, Divided, Load};
+use crate::analysis::backlog::{REPEATS, Settled, Settling};
+use crate::analysis::main_phase::{EarlyEnd, MainPhase, ended_note};
+use crate::analysis::price::{Price, Usage};
+use crate::analysis::stages::{Generated, Stages};
+use crate::analysis::verdict::{Counted, OpenLoop, Verdict, Watch};
+use crate::client::access::Credentials;
 use crate::client::{Target, Targets};
-use crate::kv::KeyLedger;
-use crate::ledger::{Ledger, ServerCounts};
-use crate::made::Makes;
-use crate::main_phase::{EarlyEnd, MainPhase, ended_note};
+use crate::host::background_load::BackgroundLoadMeter;
+use crate::host::cleanup::Makes;
+use crate::host::sample::series::summaries;
+use crate::host::sample::{Sampler, Source};
+use crate::load::phases::{LoadStart, Timetable};
+use crate::load::run::Run;
 use crate::options::Common;
-use crate::others::OthersMeter;
-use crate::persist::persisted::Persisted;
-use crate::phases::{LoadStart, Timetable};
-use crate::price::{Price, Usage};
-use crate::queue::QueueLedger;
 use crate::report::{Delivery, Headroom, MESSAGES, Report, cpu_us};
-use crate::run::Run;
-use crate::sample::series::summaries;
-use crate::sample::{Sampler, Source};
-use crate::settling::{REPEATS, Settled, Settling};
-use crate::stages::{Generated, Stages};
-use crate::verdict::{Counted, OpenLoop, Verdict, Watch};
+use crate::results::ledger::{Ledger, ServerCounts};
+use crate::workloads::kv::KeyLedger;
+use crate::workloads::persist::persisted::Persisted;
+use crate::workloads::queue::QueueLedger;
 
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {
@@ -120,7 +120,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new(common: Common, targets: Targets) -> Self {
-        let seed = common.seed.unwrap_or_else(crate::machine::seed);
+        let seed = common.seed.unwrap_or_else(crate::host::machine::seed);
         Self { common, targets, seed, load_start: LoadStart::default(), early_end: OnceLock::new() }
     }
 
@@ -136,10 +136,10 @@ impl Setup {
     }
 
     /// Counts what others take of the machine from now on; `broker` and `agents` are no others.
-    fn others(&self, broker: Option<&str>, agents: Vec<u32>) -> OthersMeter {
+    fn others(&self, broker: Option<&str>, agents: Vec<u32>) -> BackgroundLoadMeter {
         let Common { server_pid, broker_pid, .. } = &self.common;
         let pids: Vec<u32> = server_pid.iter().chain(broker_pid).copied().chain(agents).collect();
-        OthersMeter::beside(self.engines(broker), &pids)
+        BackgroundLoadMeter::beside(self.engines(broker), &pids)
     }
 
     /// The URLs of what is measured. A broker whose process is given is not looked for.
@@ -375,7 +375,7 @@ fn parameters<W: Workload>(
 mod tests {
     use super::*;
     use crate::options::arguments;
-    use crate::persist::PersistArgs;
+    use crate::workloads::persist::PersistArgs;
 
     #[test]
     fn the_broker_belongs_to_what_is_measured() {

@@ -11,18 +11,18 @@ use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
 use crate::client::chat::Chat;
-use crate::engine::{Account, Setup, Workload};
-use crate::feed::Feed;
-use crate::job::Shape;
-use crate::listener::{Audience, Listeners};
-use crate::live::Live;
-use crate::made::Makes;
+use crate::host::cleanup::Makes;
+use crate::load::feed::Feed;
+use crate::load::message_plan::Shape;
+use crate::load::pace::supply;
+use crate::load::phases::{Phases, Timetable};
+use crate::load::room_load;
+use crate::load::run::Run;
+use crate::load::subscribers::{Audience, Listeners};
 use crate::options::{Rules, TEXT_BYTES_MAX, arguments, duration, seconds, sizes};
-use crate::pace::supply;
-use crate::phase;
-use crate::phases::{Phases, Timetable};
+use crate::progress::Live;
 use crate::report::Delivery;
-use crate::run::Run;
+use crate::workloads::engine::{Account, Setup, Workload};
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -67,7 +67,7 @@ impl Workload for FanoutArgs {
     }
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
-        let run_id = crate::machine::seed();
+        let run_id = crate::host::machine::seed();
         let room_prefix = format!("{}{:x}-", self.room_prefix, run_id & 0xff_ffff_ffff);
         let shape = Shape::new(run_id, 100_000, self.text_bytes, &room_prefix);
         let makes = Makes::Rooms { prefix: room_prefix.clone(), count: 1 };
@@ -96,7 +96,7 @@ impl Workload for FanoutArgs {
         let live = Live::new("sending", 0, setup.common.quiet);
         let live = live.for_time(timetable.whole()).followed_by(subscribers);
         let senders = vec![1; self.senders];
-        let sending = phase::send::<Chat>(run, &feed, &senders, setup.seed, &live, None, make);
+        let sending = room_load::send::<Chat>(run, &feed, &senders, setup.seed, &live, None, make);
         tokio::select! {
             () = sending => {}
             () = subscribers.audience.look_behind() => {}

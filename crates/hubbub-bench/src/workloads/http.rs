@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::agents::{Divided, Share, split};
 use crate::client::post::Post;
-use crate::engine::{Account, Setup, Workload};
-use crate::listener::Listeners;
-use crate::made::Makes;
+use crate::host::cleanup::Makes;
+use crate::load::phases::{Pacing, Phases, Timetable};
+use crate::load::room_load::RoomLoad;
+use crate::load::run::Run;
+use crate::load::subscribers::Listeners;
 use crate::options::{Sending, Traffic};
-use crate::phase::RoomLoad;
-use crate::phases::{Pacing, Phases, Timetable};
 use crate::report::MESSAGES;
-use crate::run::Run;
+use crate::workloads::engine::{Account, Setup, Workload};
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -10,15 +10,15 @@ use hubbub_core::clock::{RandomSource, SeededRandom};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::caller::get;
 use crate::client::Target;
-use crate::job::BENCH_PREFIX;
-use crate::live::Live;
+use crate::client::caller::get;
+use crate::load::message_plan::BENCH_PREFIX;
+use crate::load::pace::{Due, Rate, Schedule};
+use crate::load::run::Run;
+use crate::load::worker::{Worker, work};
 use crate::options::{Patience, arguments};
-use crate::pace::{Due, Rate, Schedule};
-use crate::record::Ending;
-use crate::run::Run;
-use crate::worker::{Worker, work};
+use crate::progress::Live;
+use crate::results::record::Ending;
 
 /// Connections that ask.
 const CONNECTIONS: u64 = 8;

@@ -8,11 +8,11 @@ use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
-use crate::engine::{Findings, Loading};
-use crate::limits::{Alone, engine};
+use crate::experiments::limits::{Alone, engine};
 use crate::options::{duration, seconds};
-use crate::record::Stats;
 use crate::report::{Origin, grouped, write_files};
+use crate::results::record::Stats;
+use crate::workloads::engine::{Findings, Loading};
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -56,8 +56,8 @@ pub(crate) async fn measure(args: &Loading<StoreArgs>) -> anyhow::Result<StoreAl
 
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 async fn rows(url: &str, own: &StoreArgs) -> anyhow::Result<Alone> {
-    crate::limits::postgres::check_durable(url).await?;
-    crate::limits::plain_rows::rows(url, own.duration, own.batch).await
+    crate::experiments::limits::postgres::check_durable(url).await?;
+    crate::experiments::limits::plain_rows::rows(url, own.duration, own.batch).await
 }
 
 #[cfg(not(all(feature = "postgres", feature = "amqp")))]

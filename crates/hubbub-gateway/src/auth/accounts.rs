@@ -277,7 +277,7 @@ pub(crate) fn login_of(access: &Access) -> Option<&str> {
 
 /// A token of the store, which other servers may revoke at any time.
 pub(super) fn is_stored(token: &str) -> bool {
-    token.starts_with(super::list::PREFIX) || token.starts_with(PREFIX)
+    token.starts_with(super::credential_store::PREFIX) || token.starts_with(PREFIX)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use hubbub_core::id::ID_RULE;
 use hubbub_core::{ErrorCode, FieldError, Timestamp, UserId};
 use hyper::HeaderMap;
 
-use super::credentials::refused;
 use super::grants::{Grants, Right, Scope};
+use super::request_token::refused;
 use super::token::later;
 use crate::http::query::Query;
 use crate::problem::Problem;

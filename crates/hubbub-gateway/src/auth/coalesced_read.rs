@@ -6,7 +6,7 @@ use std::time::Instant;
 use hubbub_core::store::ReadError;
 use parking_lot::Mutex;
 
-pub(super) struct CatchingUp<E = ReadError> {
+pub(super) struct CoalescedRead<E = ReadError> {
     /// Held while changes are read.
     reading: tokio::sync::Mutex<()>,
     /// The number of the last read that began. It may have failed since, or been given up.
@@ -19,7 +19,7 @@ pub(super) struct CatchingUp<E = ReadError> {
     failed: Mutex<Option<(u64, E)>>,
 }
 
-impl<E: Clone> CatchingUp<E> {
+impl<E: Clone> CoalescedRead<E> {
     /// To be made before everything is read for the first time.
     pub(super) fn new() -> Self {
         let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -74,7 +74,7 @@ mod tests {
     /// What others read is good enough only if they began later. Then it counts as well if it failed.
     #[tokio::test]
     async fn a_read_of_somebody_else_counts_only_if_it_began_later() {
-        let catching_up = CatchingUp::new();
+        let catching_up = CoalescedRead::new();
         let with = |result: Result<(), &'static str>| -> Read<'_> {
             Box::pin(catching_up.run(async move {
                 tokio::task::yield_now().await;
@@ -107,7 +107,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_that_was_given_up_counts_for_nobody() {
-        let catching_up = CatchingUp::new();
+        let catching_up = CoalescedRead::new();
         let mut reader: Read<'_> = Box::pin(catching_up.run(pending()));
         begin(&mut reader).await;
         let mut given_up: Read<'_> = Box::pin(catching_up.run(pending()));
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_up_to_the_beginning_of_the_last_read_that_succeeded() {
-        let catching_up = CatchingUp::new();
+        let catching_up = CoalescedRead::new();
         let made = catching_up.up_to();
         assert!(catching_up.run(ready(Err("the store is away"))).await.is_err());
         assert_eq!(catching_up.up_to(), made);

@@ -24,8 +24,8 @@ use hubbub_core::store::{ReadError, Store};
 
 use super::accounts::{self, StoredAccount, StoredLogin};
 use super::caller::Access;
-use super::catching_up::CatchingUp;
-use super::entries::{Entries, Gap, Revoked, StoredKey, StoredRevocation};
+use super::coalesced_read::CoalescedRead;
+use super::credential_records::{Entries, Gap, Revoked, StoredKey, StoredRevocation};
 use super::receipts::ReceiptFormat;
 use super::secrets::{are_same, hash};
 
@@ -43,21 +43,21 @@ pub const PREFIX: &str = "hbk_";
 /// A key and its value, if it has one.
 type Entry = (Arc<[u8]>, Option<Arc<[u8]>>);
 
-pub(crate) struct AccessList {
+pub(crate) struct CredentialStore {
     /// `None` = it has no keys, so there are no API keys, and nothing is revoked before it expires.
     store: Option<Arc<dyn Store>>,
     entries: RwLock<Entries>,
-    catching_up: CatchingUp,
+    catching_up: CoalescedRead,
     clock: Arc<dyn Clock>,
     /// The most that the time by which entries expire was ahead of the monotonic clock since all of them were read, in
     /// microseconds.
     ahead_max: AtomicI64,
 }
 
-impl AccessList {
+impl CredentialStore {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let store = store.has_queues_and_keys().then_some(store);
-        let (entries, catching_up) = (RwLock::default(), CatchingUp::new());
+        let (entries, catching_up) = (RwLock::default(), CoalescedRead::new());
         Self { store, entries, catching_up, clock, ahead_max: AtomicI64::new(i64::MIN) }
     }
 
@@ -317,5 +317,5 @@ async fn read_value(store: &dyn Store, key: &[u8]) -> Result<Option<Arc<[u8]>>, 
 }
 
 #[cfg(test)]
-#[path = "list_tests.rs"]
+#[path = "credential_store_tests.rs"]
 mod tests;

@@ -3,19 +3,19 @@ use hubbub_core::queue::LeaseReceipt;
 use hubbub_core::{Timestamp, UserId};
 
 use super::super::caller::RightsSource;
-use super::super::entries::key_of_key;
+use super::super::credential_records::key_of_key;
 use super::super::grants::GrantsText;
 use super::super::receipts;
 use super::super::secrets::make_secret;
 use super::*;
 
-fn list() -> AccessList {
+fn list() -> CredentialStore {
     let clock = Arc::new(ManualClock::default());
-    let (entries, catching_up) = (RwLock::default(), CatchingUp::new());
-    AccessList { store: None, entries, catching_up, clock, ahead_max: AtomicI64::new(0) }
+    let (entries, catching_up) = (RwLock::default(), CoalescedRead::new());
+    CredentialStore { store: None, entries, catching_up, clock, ahead_max: AtomicI64::new(0) }
 }
 
-fn apply(list: &AccessList, key: &[u8], value: Option<&str>) {
+fn apply(list: &CredentialStore, key: &[u8], value: Option<&str>) {
     list.entries.write().unwrap().apply(key, value.map(str::as_bytes));
 }
 

@@ -1,8 +1,8 @@
 //! Who calls, and what they may.
 //!
-//! The way of a request: [`credentials`] finds its token → [`Auth::identify`] gives what it is the right to, from memory for a
-//! token that was seen before, else verified by [`token`] with the [`keys`] there are ([`key_set`] fetches those of an
-//! identity provider), or looked up in [`list`] for an API key or a login ([`entries`], [`accounts`]) →
+//! The way of a request: [`request_token`] finds its token → [`Auth::identify`] gives what it is the right to, from memory for a
+//! token that was seen before, else verified by [`token`] with the [`verifying_keys`] there are ([`jwks`] fetches those of an
+//! identity provider), or looked up in [`credential_store`] for an API key or a login ([`credential_records`], [`accounts`]) →
 //! [`caller::Caller::may`] answers for every endpoint, frame and command whether it is allowed; what each of them needs stands
 //! in the tables of endpoints, frames and commands.
 //! [`session`] ends what stays open when the right to it ends. [`receipts`] keeps people from ending the leases of others.
@@ -16,20 +16,20 @@
 pub(crate) mod accounts;
 mod attempts;
 pub(crate) mod caller;
-mod catching_up;
-pub(crate) mod credentials;
-pub(crate) mod entries;
+mod coalesced_read;
+pub(crate) mod credential_records;
+pub(crate) mod credential_store;
 pub(crate) mod grants;
-mod key_set;
-mod keys;
-pub(crate) mod list;
-pub(crate) mod listed;
+mod jwks;
+pub(crate) mod open_connections;
 pub(crate) mod origin;
 pub(crate) mod passwords;
 pub(crate) mod receipts;
+pub(crate) mod request_token;
 pub(crate) mod secrets;
 pub(crate) mod session;
 mod token;
+mod verifying_keys;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,12 +49,12 @@ pub use accounts::AccountRules;
 use accounts::LoggingIn;
 pub use attempts::AttemptLimits;
 use caller::{Access, Identity};
-use credentials::{only_header, refused, token_of};
+use credential_store::CredentialStore;
+pub use credential_store::PREFIX as KEY_PREFIX;
 pub use grants::{GrantsText, Right, Scope};
-pub use key_set::KeySetSource;
-use list::AccessList;
-pub use list::PREFIX as KEY_PREFIX;
+pub use jwks::KeySetSource;
 use receipts::ReceiptFormat;
+use request_token::{only_header, refused, token_of};
 use session::{Ended, Sessions};
 use token::Refused;
 pub(crate) use token::TOKEN_BYTES_MAX;
@@ -115,7 +115,7 @@ pub struct Auth {
     tokens: Tokens,
     /// Counts changes of keys and of revocations.
     generation: AtomicU64,
-    pub(crate) list: AccessList,
+    pub(crate) list: CredentialStore,
     /// `None` = accounts are not for this server.
     pub(crate) logging_in: Option<LoggingIn>,
     /// Whether other servers write to the store.
@@ -143,7 +143,7 @@ impl Auth {
             tokens: Cache::with_options(options, ByLength, Default::default(), Default::default()),
             generation: AtomicU64::new(0),
             is_shared: store.is_shared(),
-            list: AccessList::new(store, clock.clone()),
+            list: CredentialStore::new(store, clock.clone()),
             logging_in: accounts.and_then(LoggingIn::new),
             sessions: Sessions::new(clock.now()),
             changed: Notify::new(),
@@ -242,7 +242,7 @@ impl Auth {
             }
     }
 
-    /// Applies what any server has changed of what [`list`] holds before this was called.
+    /// Applies what any server has changed of what [`credential_store`] holds before this was called.
     pub(crate) async fn refresh(&self) -> Result<(), ReadError> {
         self.list.refresh(|| self.invalidate()).await
     }
@@ -285,7 +285,7 @@ impl Auth {
     }
 
     fn look_up(&self, token: &str, now: Timestamp) -> Result<Arc<Access>, Problem> {
-        if token.starts_with(list::PREFIX) {
+        if token.starts_with(credential_store::PREFIX) {
             return self.list.key(token).ok_or_else(|| refused("there is no such API key"));
         }
         if self.logging_in.is_some() && token.starts_with(accounts::PREFIX) {
@@ -326,7 +326,7 @@ impl Auth {
             match (&self.verifier, key_set) {
                 (Some(verifier), Some(source)) => {
                     let on_change = || self.invalidate();
-                    key_set::keep(verifier, source, &self.unknown_key, on_change).await;
+                    jwks::keep(verifier, source, &self.unknown_key, on_change).await;
                 }
                 _ => std::future::pending().await,
             }

@@ -1,5 +1,5 @@
 //! What is open for longer than a request, and ends with the right to it: sockets, streams, waiting requests. Sockets and
-//! streams are [`listed`](super::listed): the administrator sees them, and may close them.
+//! streams are [listed](super::open_connections): the administrator sees them, and may close them.
 //!
 //! One task of the server looks at all of them several times a second, and at once when something was revoked. So an idle
 //! socket needs no timer for it. What they are about to do they check themselves, by the time.
@@ -15,7 +15,7 @@ use hubbub_core::{ErrorCode, Timestamp, UserId};
 
 use super::Auth;
 use super::caller::{Access, Caller};
-use super::listed::{Connection, Listed};
+use super::open_connections::{Connection, Listed};
 use crate::problem::Problem;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use hubbub_core::clock::{ManualClock, SteadyClock, TRUST_AFTER};
 use hubbub_store::embedded::sim::SimDisk;
 use serde_json::json;
 
-use super::entries::{Revoked, StoredKey, key_of_key};
-use super::listed::{ConnectionKind, Listed};
+use super::credential_records::{Revoked, StoredKey, key_of_key};
+use super::open_connections::{ConnectionKind, Listed};
 use super::secrets::make_secret;
 use super::session::Session;
 use super::*;
@@ -18,7 +18,7 @@ async fn a_start_with_a_clock_that_is_ahead_forgets_nothing() {
     let (disk, machine) = (SimDisk::new(), Arc::new(ManualClock::at(now())));
     let steady = || -> Arc<dyn Clock> { Arc::new(SteadyClock::new(machine.clone(), TRUST_AFTER)) };
     let revoked = token(json!({"sub": "ada", "jti": "t-1"}));
-    let (id, key, hash) = make_secret(list::PREFIX).unwrap();
+    let (id, key, hash) = make_secret(credential_store::PREFIX).unwrap();
     let whose = ("importer".to_owned(), "importer".to_owned());
     let stored = StoredKey::new(whose, GrantsText::default(), (now(), None), hash);
     let clock = steady();

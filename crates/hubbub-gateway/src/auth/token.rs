@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::caller::{Access, RightsSource};
 use super::grants::GrantsText;
-use super::keys::{self, VerifyingKey};
+use super::verifying_keys::{self, VerifyingKey};
 
 /// Longest token. Its claims are read and kept for each connection.
 pub(crate) const TOKEN_BYTES_MAX: usize = 8 * 1024;
@@ -119,17 +119,17 @@ impl Verifier {
     ) -> Result<Self, String> {
         let mut fixed = Vec::new();
         if let Some(secret) = secret {
-            fixed.push(keys::of_secret(secret)?);
+            fixed.push(verifying_keys::of_secret(secret)?);
         }
         if let Some(pem) = public_key {
-            fixed.push(keys::of_pem(pem)?);
+            fixed.push(verifying_keys::of_pem(pem)?);
         }
         Ok(Self { rules, fixed, set: RwLock::new(None), has_set })
     }
 
     /// Replaces the key set by that of a JSON document. The error says what is wrong with it; the set before stays.
     pub fn replace_set(&self, text: &[u8]) -> Result<(), String> {
-        let keys = keys::of_set(text)?;
+        let keys = verifying_keys::of_set(text)?;
         *self.set.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
         Ok(())
     }
@@ -287,7 +287,7 @@ pub fn unverified(token: &str) -> Result<(serde_json::Value, serde_json::Value),
 
 /// Signs claims with a shared secret (HS256).
 pub fn mint(claims: &Claims, secret: &str) -> Result<String, String> {
-    keys::of_secret(secret)?;
+    verifying_keys::of_secret(secret)?;
     let header = jsonwebtoken::Header::new(Algorithm::HS256);
     let key = jsonwebtoken::EncodingKey::from_secret(secret.as_bytes());
     claims.grants.parse()?;

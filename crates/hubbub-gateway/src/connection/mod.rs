@@ -25,8 +25,8 @@ use std::time::Duration;
 use hubbub_core::OpBatch;
 use hubbub_pipeline::Waiter;
 
+use crate::outgoing_memory::{Reader, Share};
 use crate::server::Shutdown;
-use crate::unread::{Reader, Share};
 use socket::Socket;
 use timer::Timer;
 

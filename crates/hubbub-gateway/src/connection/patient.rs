@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::stream::Stream;
-use crate::unread::Reader;
+use crate::outgoing_memory::Reader;
 
 pub(crate) struct PatientStream {
     stream: Stream,

@@ -87,14 +87,14 @@ struct Served {
 }
 
 async fn serve(answer_bytes: usize) -> Served {
-    serve_among(&crate::Unread::new(usize::MAX, Arc::default()), answer_bytes).await
+    serve_among(&crate::OutgoingMemory::new(usize::MAX, Arc::default()), answer_bytes).await
 }
 
 /// Bytes that the system takes for a client at a time. With its own choice, of megabytes, it may take nearly all of the last
 /// answers that were made for a client who reads nothing.
 const TAKEN_BYTES: u32 = 8 * 1024;
 
-async fn serve_among(all: &Arc<crate::Unread>, answer_bytes: usize) -> Served {
+async fn serve_among(all: &Arc<crate::OutgoingMemory>, answer_bytes: usize) -> Served {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_send_buffer_size(TAKEN_BYTES).unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -205,7 +205,7 @@ async fn who_takes_nothing_for_longest_is_cut_off() {
     const ANSWER_BYTES: usize = 100_000;
     let metrics = Arc::new(hubbub_pipeline::Metrics::default());
     // What one of them holds is more than half of it.
-    let all = crate::Unread::new(BACKLOG_BYTES_MAX + BACKLOG_BYTES_MAX / 2, metrics.clone());
+    let all = crate::OutgoingMemory::new(BACKLOG_BYTES_MAX + BACKLOG_BYTES_MAX / 2, metrics.clone());
     // More than the system takes for a client.
     let requests = vec![b'a'; 200];
     let (mut first, mut second) =

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::access::{change, change_all, check_room, grants_fault, json_value, no_random};
+use super::api_keys::{change, change_all, check_room, grants_fault, json_value, no_random};
 use super::endpoint::Call;
 use super::logins::try_password;
 use super::query::{cut, refuse_faults, require};

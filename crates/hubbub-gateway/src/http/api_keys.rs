@@ -20,9 +20,9 @@ use super::{Answer, Body, json_of, no_content};
 use crate::Gateway;
 use crate::auth::accounts::{key_of_login, login_of};
 use crate::auth::caller::RightsSource;
-use crate::auth::credentials::{COOKIE_NAME, token_of};
-use crate::auth::entries::{StoredKey, key_of_key};
-use crate::auth::list::{self, ENTRIES_MAX};
+use crate::auth::credential_records::{StoredKey, key_of_key};
+use crate::auth::credential_store::{self, ENTRIES_MAX};
+use crate::auth::request_token::{COOKIE_NAME, token_of};
 use crate::auth::secrets::make_secret;
 use crate::auth::{GrantsText, Scope};
 use crate::json::object_of_bytes;
@@ -210,7 +210,7 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
     let expires_at = ttl_ms.map(|ttl_ms| {
         Timestamp::from_micros(now.as_micros().saturating_add(saturate(ttl_ms.saturating_mul(1_000))))
     });
-    let (id, key, hash) = make_secret(list::PREFIX).ok_or_else(no_random)?;
+    let (id, key, hash) = make_secret(credential_store::PREFIX).ok_or_else(no_random)?;
     let stored = StoredKey::new((draft.name, draft.user), draft.grants, (now, expires_at), hash);
     let value = json_value(&stored)?;
     let op = KvOp::Put { key: &key_of_key(&id), value: &value, ttl_ms, condition: Condition::Absent };

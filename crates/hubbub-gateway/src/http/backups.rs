@@ -15,8 +15,8 @@ use super::types::{Epoch, Id};
 use super::{Answer, json_of, no_content, respond, stream_response};
 use crate::Gateway;
 use crate::auth::session::Session;
+use crate::outgoing_memory::{self, Reader};
 use crate::problem::Problem;
-use crate::unread::{self, Reader};
 
 /// Read from the store at a time; with [`PIECES_MAX`] what one reader costs in memory.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -104,7 +104,7 @@ async fn stream(
         let is_written = tokio::select! {
             biased;
             _ = session.end() => return writer.abort(std::io::Error::other("the token has ended")),
-            written = writer.write(unread::counted(&reader, piece.into())) => written.is_ok(),
+            written = writer.write(outgoing_memory::charge(&reader, piece.into())) => written.is_ok(),
         };
         if !is_written {
             return;

@@ -19,13 +19,13 @@ use super::{Answer, RequestBody, stream_response};
 use crate::Gateway;
 use crate::auth::caller::Caller;
 use crate::auth::session::Session;
+use crate::incoming_memory::{Full, Share};
 use crate::json;
+use crate::outgoing_memory::{self, Reader};
 use crate::problem::{Problem, Sent, sent};
 use crate::rates::{Charged, REFUSED_MAX};
 use crate::server::Shutdown;
 use crate::submit::Ingest;
-use crate::unfinished::{Full, Share};
-use crate::unread::{self, Reader};
 
 /// Answers that may wait for a slow reader, in chunks.
 const ANSWERS_MAX: usize = 4;
@@ -48,7 +48,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         session: Session::open(&gateway.auth, &caller),
         caller,
         charged,
-        share: Share::new(&gateway.unfinished),
+        share: Share::new(&gateway.incoming_memory),
         rest: BytesMut::new(),
         searched: 0,
         is_read: false,
@@ -344,7 +344,7 @@ impl Stream {
         }
         self.under_way_bytes = 0;
         // Who does not read gives up what it holds, as who does not send.
-        let answers = unread::counted(&self.reader, std::mem::take(&mut self.out).into());
+        let answers = outgoing_memory::charge(&self.reader, std::mem::take(&mut self.out).into());
         writer.write_within(self.gateway.server.write_timeout, answers).await
     }
 }

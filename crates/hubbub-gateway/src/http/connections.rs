@@ -9,7 +9,7 @@ use super::endpoint::Call;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, cut, refuse_faults};
 use super::types::{Id, Time};
 use super::{Answer, json_of, no_content};
-use crate::auth::listed::{self, ConnectionKind};
+use crate::auth::open_connections::{self, ConnectionKind};
 use crate::problem::Problem;
 
 /// An open socket or stream.
@@ -32,9 +32,10 @@ pub(super) struct Connection {
     room_ids: Vec<Id<RoomId>>,
 }
 
-impl From<listed::Connection> for Connection {
-    fn from(connection: listed::Connection) -> Self {
-        let listed::Connection { number, kind, address, opened_at, user, key_id, followed } = connection;
+impl From<open_connections::Connection> for Connection {
+    fn from(connection: open_connections::Connection) -> Self {
+        let open_connections::Connection { number, kind, address, opened_at, user, key_id, followed } =
+            connection;
         Self {
             connection_id: number.to_string(),
             kind,

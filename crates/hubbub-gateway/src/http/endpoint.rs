@@ -23,11 +23,11 @@ use super::{Answer, RequestBody};
 use crate::Gateway;
 use crate::auth::Scope;
 use crate::auth::caller::{Caller, Identity};
-use crate::auth::listed::{ConnectionKind, Listed};
+use crate::auth::open_connections::{ConnectionKind, Listed};
+use crate::incoming_memory::Share;
 use crate::problem::Problem;
 use crate::rates::{Charged, Exceeded, Rates};
 use crate::server::Peer;
-use crate::unfinished::Share;
 
 /// An answer under way. It is boxed, so that an idle connection does not reserve room for the largest of them.
 pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -331,7 +331,7 @@ impl Call {
         if announced.is_some_and(|bytes| bytes > limit as u64) {
             return Err(too_large(limit));
         }
-        let mut share = Share::new(&self.peer.gateway.unfinished);
+        let mut share = Share::new(&self.peer.gateway.incoming_memory);
         let (read, has_waited) = {
             let read = self.request.body_mut().read_all(limit, &mut share);
             let mut read = pin!(tokio::time::timeout(body_timeout, read));

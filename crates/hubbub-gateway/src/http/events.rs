@@ -17,7 +17,7 @@ use super::sse::{
 };
 use super::streamed::Writer;
 use crate::auth::caller::Caller;
-use crate::auth::listed::ConnectionKind;
+use crate::auth::open_connections::ConnectionKind;
 use crate::auth::session::Session;
 use crate::follow::{Audience, FollowRequest, Follower, OnReset, Start, Step};
 use crate::problem::{Problem, Reset};

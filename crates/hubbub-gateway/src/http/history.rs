@@ -28,7 +28,7 @@ pub(super) async fn history(call: Call) -> Answer {
     let page_query = parse(&call.query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
     let caller = call.caller()?;
-    let _turn = gateway.unread.begin_large().await?;
+    let _turn = gateway.outgoing_memory.permit_large().await?;
     let read = || gateway.read_as(&room, &caller, reads.history(room.clone(), page_query));
     let (page, epoch) = read_of_one_history(|| gateway.store.epoch(), read).await?;
     // From the oldest on is what every history can honour.
@@ -131,7 +131,7 @@ pub(super) async fn user_messages(call: Call) -> Answer {
         |message: &Message<'_>| caller.is_allowed(Requirement::Room(Right::Read, message.sent.room));
     loop {
         // For each page: who wrote much, and may read nothing of it, is in nobody's way.
-        let _turn = gateway.unread.begin_large().await?;
+        let _turn = gateway.outgoing_memory.permit_large().await?;
         let page = reads.stats().user_history(user.clone(), page_query.clone()).await?;
         let oldest = page.messages.get(0).filter(|_| page.more);
         let Some(oldest) = oldest.filter(|_| !page.messages.iter().any(|message| may_read(&message))) else {

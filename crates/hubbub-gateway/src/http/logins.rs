@@ -13,8 +13,8 @@ use hyper::header::USER_AGENT;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::access::{change, change_all, check_room, json_value, no_random};
 use super::accounts::{BODY_BYTES_MAX, logging_in};
+use super::api_keys::{change, change_all, check_room, json_value, no_random};
 use super::endpoint::Call;
 use super::query::{cut, refuse_faults, require};
 use super::types::{Id, Time};

@@ -137,7 +137,7 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let mut out = b"{\"rooms\":[".to_vec();
     // Rooms that were looked at, of which the caller may read some.
     let (mut looked_at, mut count, mut last) = (0, 0, None);
-    let mut turn = gateway.unread.begin_large().await?;
+    let mut turn = gateway.outgoing_memory.permit_large().await?;
     let next = 'pages: loop {
         let wanted = ROOMS_AT_ONCE.min(limit - looked_at);
         let page = gateway.store.user_rooms(user.clone(), after, wanted + 1, LastMessages::Read).await?;
@@ -171,7 +171,7 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
         looked_at = 0;
         drop(turn);
         tokio::task::yield_now().await;
-        turn = gateway.unread.begin_large().await?;
+        turn = gateway.outgoing_memory.permit_large().await?;
     };
     write_text("],\"epoch\":", &epoch, &mut out);
     write_text_or_null(",\"next\":", next.as_ref().map(RoomId::as_str), &mut out);

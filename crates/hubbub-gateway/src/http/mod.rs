@@ -1,7 +1,7 @@
 //! HTTP: finds the endpoint of a request ([`endpoints`]), and what answers have in common.
 
-mod access;
 mod accounts;
+mod api_keys;
 mod assets;
 mod backups;
 mod bulk;
@@ -66,12 +66,12 @@ use serde::Serialize;
 
 use crate::auth::caller::Identity;
 use crate::auth::origin::{check_host, check_one_host, check_origin};
+use crate::incoming_memory::FREE_BYTES;
 use crate::json::{write_number, write_plain};
+use crate::outgoing_memory::{self, Reader};
 use crate::problem::Problem;
 use crate::rates::{Charged, UnderWay};
 use crate::server::Peer;
-use crate::unfinished::FREE_BYTES;
-use crate::unread::{self, Reader};
 use crate::{Compat, Gateway};
 use cors::CrossOrigin;
 use endpoint::{Answering, Call, Endpoint};
@@ -105,7 +105,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
             is_timed = !admitted.endpoint.is_for_monitoring();
             // What is refused for its rate leaves no span: others want theirs.
             traced = TracedRequest::begin(gateway, admitted.endpoint, &mut request);
-            let space = if is_timed { gateway.unread.space().await } else { Ok(()) };
+            let space = if is_timed { gateway.outgoing_memory.space().await } else { Ok(()) };
             let identity = identify(peer, &request).await;
             let uri = request.uri().clone();
             match space.and_then(|()| begin(peer, &admitted, request, identity)) {
@@ -130,7 +130,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     if let Some(traced) = traced {
         (*traced).end(response.status());
     }
-    response = count_unread(&peer.reader, response);
+    response = charge_body(&peer.reader, response);
     if is_timed && response.extensions_mut().remove::<MayWait>().is_none() {
         let took = gateway.clock.monotonic().saturating_sub(begun);
         gateway.metrics.http_time.record(saturate(took.as_micros()), 1);
@@ -143,7 +143,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
 struct IsKept;
 
 /// Counts the body as unread until the client has all of it. What is written while it is sent, its writer bounds.
-fn count_unread(reader: &Arc<Reader>, mut response: Response<Body>) -> Response<Body> {
+fn charge_body(reader: &Arc<Reader>, mut response: Response<Body>) -> Response<Body> {
     if response.body().size_hint().lower() <= FREE_BYTES as u64
         || response.extensions_mut().remove::<IsKept>().is_some()
     {
@@ -152,7 +152,7 @@ fn count_unread(reader: &Arc<Reader>, mut response: Response<Body>) -> Response<
     response.map(|body| match body {
         // It is there, so collecting it neither waits nor copies.
         Either::Left(whole) => match whole.collect().now_or_never() {
-            Some(Ok(whole)) => Either::Left(Full::new(unread::counted(reader, whole.to_bytes()))),
+            Some(Ok(whole)) => Either::Left(Full::new(outgoing_memory::charge(reader, whole.to_bytes()))),
             None => Either::Left(Full::default()),
         },
         streamed @ Either::Right(_) => streamed,

@@ -15,8 +15,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_RANGE, EXPECT, HeaderValue};
 use hyper::{HeaderMap, Method, Version};
 
+use crate::incoming_memory::{self, Share};
 use crate::problem::Problem;
-use crate::unfinished::{self, Share};
 
 /// What is read and dropped of a body at most, for how long, and how long nothing may come. A client that sends more is better off
 /// with a closed connection, and one that sends nothing may wait for its end.
@@ -63,9 +63,9 @@ impl RequestBody {
     async fn next_frame(
         &mut self,
         share: &Share,
-    ) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, unfinished::Full> {
+    ) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, incoming_memory::Full> {
         poll_fn(|context| match share.poll_given_up(context) {
-            Poll::Ready(()) => Poll::Ready(Err(unfinished::Full)),
+            Poll::Ready(()) => Poll::Ready(Err(incoming_memory::Full)),
             Poll::Pending => Pin::new(&mut *self).poll_frame(context).map(Ok),
         })
         .await

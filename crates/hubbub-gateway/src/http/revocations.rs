@@ -10,13 +10,13 @@ use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::access::{change, check_room, json_value};
+use super::api_keys::{change, check_room, json_value};
 use super::endpoint::Call;
 use super::query::{refuse_faults, require};
 use super::types::{Id, Time};
 use super::{Answer, json_of};
 use crate::Gateway;
-use crate::auth::entries::{Revoked, StoredRevocation};
+use crate::auth::credential_records::{Revoked, StoredRevocation};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 

@@ -32,7 +32,7 @@ const GROWTH_BYTES: usize = 4 * 1024;
 
 /// What is held of all that has not arrived whole.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct IncomingMemory {
     max_bytes: usize,
     state: Mutex<State>,
     metrics: Arc<Metrics>,
@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-impl Unfinished {
+impl IncomingMemory {
     /// `max_bytes` of a server that sets nothing else.
     pub const DEFAULT_BYTES: usize = 256 << 20;
 
@@ -152,7 +152,7 @@ impl Holder {
 /// The part of one body, frame or command. It is free again when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
-    all: Arc<Unfinished>,
+    all: Arc<IncomingMemory>,
     counted: usize,
     /// Its number in [`State::growing`], if it is there, and the bytes it had when it got that.
     number: u64,
@@ -162,7 +162,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    pub(crate) fn new(all: &Arc<Unfinished>) -> Self {
+    pub(crate) fn new(all: &Arc<IncomingMemory>) -> Self {
         Self { all: all.clone(), counted: 0, number: 0, listed_bytes: 0, holder: None }
     }
 
@@ -260,5 +260,4 @@ impl Drop for Share {
 }
 
 #[cfg(test)]
-#[path = "unfinished_tests.rs"]
 mod tests;

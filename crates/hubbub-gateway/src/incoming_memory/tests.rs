@@ -1,11 +1,11 @@
 use super::*;
 
-fn of(max_bytes: usize) -> (Arc<Unfinished>, Arc<Metrics>) {
+fn of(max_bytes: usize) -> (Arc<IncomingMemory>, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::default());
-    (Unfinished::new(max_bytes, metrics.clone()), metrics)
+    (IncomingMemory::new(max_bytes, metrics.clone()), metrics)
 }
 
-fn held(all: &Arc<Unfinished>, counted_bytes: usize) -> Share {
+fn held(all: &Arc<IncomingMemory>, counted_bytes: usize) -> Share {
     let mut share = Share::new(all);
     share.set(FREE_BYTES + counted_bytes).unwrap();
     share

@@ -18,14 +18,14 @@ use super::responses::{BAD_REQUEST, ERROR, FORBIDDEN, Name, OK, UNAUTHORIZED};
 use crate::Gateway;
 use crate::auth::FIRST_TOKEN_TIMEOUT;
 use crate::auth::caller::{Caller, Identity};
-use crate::auth::credentials::refused;
-use crate::auth::listed::{ConnectionKind, Listed};
+use crate::auth::open_connections::{ConnectionKind, Listed};
+use crate::auth::request_token::refused;
 use crate::auth::session::Session;
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
+use crate::incoming_memory::{FREE_BYTES, Share};
 use crate::problem::Problem;
 use crate::rates::{Charged, REFUSED_MAX};
-use crate::unfinished::{FREE_BYTES, Share};
 
 /// Characters of a message.
 const CONTENT_CHARS_MAX: usize = 3_000;
@@ -73,7 +73,7 @@ impl LineProtocol {
             listed,
             is_new: session.is_some(),
             session,
-            share: Share::new(&gateway.unfinished),
+            share: Share::new(&gateway.incoming_memory),
             gateway,
             parser: Parser::default(),
             answers: Answers::new(waiter),
@@ -353,7 +353,7 @@ impl Protocol for LineProtocol {
     fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
         let is_given_up = self.share.poll_given_up(context).is_ready();
         if is_given_up {
-            self.share = Share::new(&self.gateway.unfinished);
+            self.share = Share::new(&self.gateway.incoming_memory);
             self.answers.push_line(&self.gateway, &mut OpBatch::default(), ERROR);
             self.drop_input(io);
         }

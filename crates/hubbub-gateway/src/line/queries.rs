@@ -59,7 +59,7 @@ fn log_failure(error: &ReadError, query: Query, now: Duration) {
 /// The turn of an answer that may be large. An answer is begun once little of those before it waits for the peer, and goes on
 /// whatever the peer does: who takes nothing keeps no turn.
 async fn begin(gateway: &Gateway, query: Query) -> Result<Option<SemaphorePermit<'_>>, Problem> {
-    if query.is_list() { gateway.unread.begin_large().await.map(Some) } else { Ok(None) }
+    if query.is_list() { gateway.outgoing_memory.permit_large().await.map(Some) } else { Ok(None) }
 }
 
 async fn write(

@@ -26,7 +26,7 @@ use super::write_mark;
 use crate::Gateway;
 use crate::auth::Right;
 use crate::auth::caller::{Caller, Requirement};
-use crate::auth::credentials::refused;
+use crate::auth::request_token::refused;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::http::query::require;
 use crate::http::send_receipt;

@@ -11,7 +11,7 @@ use super::protocol::{Dialect, Turn};
 use super::request_queue::{Request, Subject};
 use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
-use crate::auth::credentials::refused;
+use crate::auth::request_token::refused;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::json::{self, write_flag, write_items, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent};

@@ -90,7 +90,7 @@ fn serve(gateway: Arc<Gateway>, stream: TcpStream) -> Stopper {
     let waiter = Arc::new(Waiter::ordered());
     let from = (IpAddr::V4(Ipv4Addr::LOCALHOST), Charged::default());
     let opening = Opening::Known(Caller::unnamed(Identity::Anyone).unwrap());
-    let reader = crate::unread::Reader::new(&gateway.unread);
+    let reader = crate::outgoing_memory::Reader::new(&gateway.outgoing_memory);
     let protocol = WebSocket::new(gateway, waiter.clone(), Api, opening, from);
     let connection = Connection::new(Socket::new(stream), waiter, reader, protocol);
     tokio::spawn(async move { connection.run(&shutdown).await });

@@ -38,7 +38,7 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
 use crate::auth::caller::{Caller, Identity, name_of};
-use crate::auth::credentials::{chosen_protocol, is_offered};
+use crate::auth::request_token::{chosen_protocol, is_offered};
 use crate::connection::Connection;
 use crate::connection::patient::PatientStream;
 use crate::connection::socket::Socket;

@@ -8,7 +8,7 @@ use hubbub_core::{ErrorCode, Timestamp, UserId};
 
 use crate::Gateway;
 use crate::auth::caller::{Caller, Identity};
-use crate::auth::listed::{ConnectionKind, Listed};
+use crate::auth::open_connections::{ConnectionKind, Listed};
 use crate::auth::session::{Ended, Session};
 use crate::problem::Problem;
 

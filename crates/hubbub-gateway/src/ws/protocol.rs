@@ -19,8 +19,8 @@ use crate::auth::session::Ended;
 use crate::auth::{FIRST_TOKEN_TIMEOUT, TOKEN_BYTES_MAX};
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
+use crate::incoming_memory::{Full, Share};
 use crate::rates::{Charged, Exceeded, REFUSED_MAX};
-use crate::unfinished::{Full, Share};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
@@ -116,7 +116,7 @@ impl<D: Dialect> WebSocket<D> {
             heartbeat: Heartbeat::Quiet,
             charged,
             refused_in_a_row: 0,
-            share: Share::new(&gateway.unfinished),
+            share: Share::new(&gateway.incoming_memory),
             unfinished_since: None,
             end: None,
             gateway,
@@ -170,7 +170,7 @@ impl<D: Dialect> WebSocket<D> {
     fn give_up(&mut self) -> Flow {
         self.reader = Reader::new(Role::Server, 0);
         self.answers.forget();
-        self.share = Share::new(&self.gateway.unfinished);
+        self.share = Share::new(&self.gateway.incoming_memory);
         self.cut(close::TRY_LATER, Full::REASON)
     }
 

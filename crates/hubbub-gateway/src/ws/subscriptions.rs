@@ -20,7 +20,7 @@ use super::encode_live;
 use super::frames::{write_error, write_room_frame};
 use crate::Gateway;
 use crate::auth::caller::Caller;
-use crate::auth::listed::Listed;
+use crate::auth::open_connections::Listed;
 use crate::connection::socket::{BACKLOG_BYTES_MAX, Socket};
 use crate::follow::{FollowRequest, Follower, Step};
 use crate::problem::Problem;

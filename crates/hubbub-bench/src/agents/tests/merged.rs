@@ -6,12 +6,12 @@ use hubbub_core::clock::{RandomSource, SeededRandom};
 
 use super::super::part::{Effort, Part, merge};
 use crate::client::{Cause, Target};
-use crate::engine::Account;
-use crate::job::Shape;
+use crate::load::message_plan::Shape;
+use crate::load::phases::Timetable;
+use crate::load::run::{Counts, Run};
 use crate::options::{Rules, arguments};
-use crate::phases::Timetable;
-use crate::record::{Ending, Sample};
-use crate::run::{Counts, Run};
+use crate::results::record::{Ending, Sample};
+use crate::workloads::engine::Account;
 
 fn empty() -> Run {
     let rules: Rules = arguments("rules", &[]).unwrap();
@@ -42,7 +42,7 @@ fn what_ended_between_two_moments_is_known_of_the_whole() {
     let mut whole = empty();
     // Long after it was made ready.
     let start = Instant::now() + 60 * second;
-    whole.starts(start, crate::machine::now());
+    whole.starts(start, crate::host::machine::now());
     merge(&whole, [part].iter()).unwrap();
     let ended = |from: u32, until: u32| {
         let [from, until] = [from, until].map(|seconds| whole.us_at(start + seconds * second));
@@ -105,7 +105,7 @@ fn merged_parts_are_the_joint_data() {
     assert_eq!((whole.last_us, whole.last_begun_us), (joint.last_us, joint.last_begun_us));
     assert_eq!((&whole.steps, &whole.ended), (&joint.steps, &joint.ended));
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1e-9);
-    let dists = |record: &crate::record::Record| {
+    let dists = |record: &crate::results::record::Record| {
         let kinds = record.by_kind.iter().map(|(_, dist)| dist.clone());
         let open = record.open.as_ref().unwrap();
         let open = [&open.send_delay, &open.from_send].map(Clone::clone);

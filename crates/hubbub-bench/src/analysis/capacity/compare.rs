@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::costs::{Costs, Part, SERVER};
 use super::measured::{self, MeasuredRun};
-use crate::scenario::label;
+use crate::experiments::scenario::label;
 use crate::statistics::median;
 
 /// Runs beside what the costs say of them.
@@ -96,7 +96,7 @@ impl ComparedPoint {
 mod tests {
     use super::super::costs::tests::{origin, runs};
     use super::*;
-    use crate::scenario::Point;
+    use crate::experiments::scenario::Point;
 
     #[test]
     fn what_costs_were_fitted_to_has_no_error() {

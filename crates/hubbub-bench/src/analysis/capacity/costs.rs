@@ -10,9 +10,9 @@ use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::nonnegative::{fit, rounded};
-use crate::models::least_squares::Observation;
-use crate::models::usl::Estimate;
-use crate::sample::{COMMIT, LOG, POSTGRES, WORKERS};
+use crate::host::sample::{COMMIT, LOG, POSTGRES, WORKERS};
+use crate::statistics::models::least_squares::Observation;
+use crate::statistics::models::usl::Estimate;
 
 /// Of the format of files with costs.
 const VERSION: u32 = 1;
@@ -272,7 +272,7 @@ fn batch_time(runs: &[Seen]) -> anyhow::Result<BatchTime> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::model) fn origin(store: &str, log: &str) -> CostsOrigin {
+    pub(in crate::analysis::capacity) fn origin(store: &str, log: &str) -> CostsOrigin {
         CostsOrigin {
             machine: "a machine".to_owned(),
             measured: "2026-01-01".to_owned(),
@@ -282,7 +282,7 @@ pub(super) mod tests {
     }
 
     /// Runs as `costs` and `costs-nodes` have them, made with known costs.
-    pub(in crate::model) fn runs() -> Vec<Seen> {
+    pub(in crate::analysis::capacity) fn runs() -> Vec<Seen> {
         let shares = [
             [1.0, 0.12, 3.0, 0.0, 0.0, 4e-3],
             [1.0, 0.12, 40.0, 0.0, 0.0, 3e-4],

@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::costs::{CostsOrigin, EMBEDDED, Part, Seen, Share};
-use crate::sample::DATABASE;
-use crate::scenario::{Point, Results};
+use crate::experiments::scenario::{Point, Results};
+use crate::host::sample::DATABASE;
 
 /// The store that samples know by its address only.
 const SCYLLA: &str = "scylla";

@@ -1,13 +1,13 @@
 //! `hubbub bench model`: how many nodes and partitions a load needs, and what is full first.
 //!
-//! Costs come from runs of scenarios ([`measured`]), to which [`costs`] fits them, or from the program; [`capacity`] holds
+//! Costs come from runs of scenarios ([`measured`]), to which [`costs`] fits them, or from the program; [`prediction`] holds
 //! them against a load. [`compare`] holds them against other runs, which tells the model's error.
 
-pub(crate) mod capacity;
 mod compare;
 mod costs;
 mod measured;
 mod nonnegative;
+pub(crate) mod prediction;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use capacity::{Capacity, Demand, Hardware, Resource, USE_MAX, Use};
 use compare::Compared;
 use costs::Costs;
+use prediction::{Capacity, Demand, Hardware, Resource, USE_MAX, Use};
 
-use crate::engine::Findings;
+use crate::workloads::engine::Findings;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {

@@ -1,7 +1,7 @@
 //! Least squares whose coefficients are not negative: costs.
 
-use crate::models::least_squares::{Fit, Observation};
-use crate::models::usl::Estimate;
+use crate::statistics::models::least_squares::{Fit, Observation};
+use crate::statistics::models::usl::Estimate;
 
 /// Coefficients that are not negative; `None` where they cannot be told apart.
 pub(super) fn fit(rows: &[Observation]) -> Option<Vec<Estimate>> {

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::Prediction;
-use super::capacity::{Capacity, Use};
 use super::compare::{ComparedPoint, Pair};
 use super::costs::{Part, Per, SERVER, Share};
+use super::prediction::{Capacity, Use};
 use crate::report::grouped;
 
 /// Stages of a message's way: what they are called, and which costs make them.

@@ -1,7 +1,7 @@
 //! Where the time of a message goes, stage by stage, so that the stages add up to the whole.
 //!
 //! The generator knows the whole: the mean latency until the answer, and until subscribers had the message. Where messages
-//! could be followed ([`crate::followed`]), all of the way until the answer is known, step by step.
+//! could be followed ([`crate::results::followed`]), all of the way until the answer is known, step by step.
 //!
 //! Otherwise the servers' histograms have exact sums of what lies within them, and the generator knows how long messages waited
 //! in it before they were sent; these stages follow each other, so their means add up. What is left lies between the two.
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use path::Waits;
 pub(crate) use path::{StagePath, table};
 
-use crate::followed::Means;
-use crate::ledger::exact_sum;
-use crate::sample::buckets::Buckets;
+use crate::host::sample::buckets::Buckets;
+use crate::results::followed::Means;
+use crate::results::ledger::exact_sum;
 
 /// Share of its requests by which what servers answered may differ from what ended here: others ask them, too.
 const STRANGERS_MAX: f64 = 0.02;

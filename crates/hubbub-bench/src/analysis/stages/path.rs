@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::Generated;
-use crate::followed::Means;
 use crate::report::{Table, figure};
+use crate::results::followed::Means;
 
 /// Share of the whole that may be in no stage, or in two, before a way is marked.
 const UNACCOUNTED_MAX: f64 = 0.05;

@@ -1,17 +1,17 @@
 //! Names the bottleneck of a run, with its evidence and what to try next.
 //!
-//! [`watch`] takes marks before and after the measured phase → [`seen`] makes figures of them → the rules, in their order,
+//! [`watch`] takes marks before and after the measured phase → [`figures`] makes figures of them → the rules, in their order,
 //! say what each of them finds: the first is the bottleneck, the others are said beside it. Every figure a rule looks at
 //! stands in `summary.json`, so that a reader can check it.
 
+pub(crate) mod figures;
 mod rules;
-pub(crate) mod seen;
 mod stall;
 pub(crate) mod watch;
 
 use serde::{Serialize, Serializer};
 
-pub(crate) use seen::{REACHED, Seen, percent_missed};
+pub(crate) use figures::{Figures, REACHED, percent_missed};
 pub(crate) use watch::{Counted, Mark, OpenLoop, Watch};
 
 /// What limited a run.
@@ -110,12 +110,12 @@ pub(crate) struct Verdict {
     try_next: &'static str,
     /// What else was found, in the order of the rules.
     pub(crate) also: Vec<Finding>,
-    figures: Seen,
+    figures: Figures,
 }
 
 impl Verdict {
     /// Decides by what was seen. Whatever is found, that an open loop fell behind stands with it.
-    pub(crate) fn of(figures: Seen) -> Self {
+    pub(crate) fn of(figures: Figures) -> Self {
         let mut found = rules::RULES.iter().filter_map(|rule| rule(&figures));
         let mut finding = found.next().unwrap_or_else(|| rules::not_found(&figures));
         let also = found.collect();

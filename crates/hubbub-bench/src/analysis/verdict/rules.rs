@@ -1,9 +1,9 @@
 //! The rules, each on its own: what it looks at, and from which value on it says something.
 
-use super::seen::{Processors, REACHED, Seen};
+use super::figures::{Figures, Processors, REACHED};
 use super::{Bottleneck, Finding};
 
-type Rule = fn(&Seen) -> Option<Finding>;
+type Rule = fn(&Figures) -> Option<Finding>;
 
 /// In the order in which they count. What is outside of the server comes first: behind it the server says little. A broker
 /// comes after what may be full in the server: how long it takes to confirm contains how long messages wait there until they go out.
@@ -57,19 +57,19 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-fn stopped_generator(seen: &Seen) -> Option<Finding> {
+fn stopped_generator(seen: &Figures) -> Option<Finding> {
     let stopped = seen.generator_stopped.filter(|share| *share > STOPPED)?;
     let share = percent(stopped);
     found(Bottleneck::Generator, format!("the load generator did not run for {share} of the time"))
 }
 
 /// An open loop whose rate was served, and not by a broker alone: whatever else is found made it slower, but not less.
-fn load(seen: &Seen) -> Option<Finding> {
+fn load(seen: &Figures) -> Option<Finding> {
     let reached = seen.reached.filter(|share| *share >= REACHED && seen.store_lag_s.is_none())?;
     found(Bottleneck::Load, format!("{} of the rate that was asked for was reached", percent(reached)))
 }
 
-fn busy_generator(seen: &Seen) -> Option<Finding> {
+fn busy_generator(seen: &Figures) -> Option<Finding> {
     let Processors { run, waited, may_use, .. } = seen.generator.as_ref()?;
     let threads = may_use.min(seen.generator_threads as f64);
     let is_pinned = *may_use < seen.cores as f64;
@@ -84,7 +84,7 @@ fn busy_generator(seen: &Seen) -> Option<Finding> {
 }
 
 /// Between an answer and the next message, time passed that no latency contains.
-fn idle_generator(seen: &Seen) -> Option<Finding> {
+fn idle_generator(seen: &Figures) -> Option<Finding> {
     let share = seen.under_way.filter(|share| *share < UNDER_WAY)?;
     let evidence = format!(
         "only {} of what should have been under way was: the rest of the time the connections had not sent yet",
@@ -93,7 +93,7 @@ fn idle_generator(seen: &Seen) -> Option<Finding> {
     found(Bottleneck::Generator, evidence)
 }
 
-fn network(seen: &Seen) -> Option<Finding> {
+fn network(seen: &Figures) -> Option<Finding> {
     let (empty, latency) = (seen.empty_ms.filter(|ms| *ms >= EMPTY_MS_MIN)?, seen.service_ms());
     let explains = latency > 0.0 && empty >= MOST * latency;
     let evidence = format!(
@@ -105,7 +105,7 @@ fn network(seen: &Seen) -> Option<Finding> {
 /// The wait is a share of the latency, or those that wait a share of all that is under way: among 300, a few wait at any time
 /// and slow nobody. Both are looked at, as neither is the part of a request that is spent waiting. A request may take several
 /// connections in turn: then those that wait say more. Reads and writes that came together share one: then the wait does.
-fn pool(seen: &Seen) -> Option<Finding> {
+fn pool(seen: &Figures) -> Option<Finding> {
     let pool = seen.pool.as_ref().filter(|pool| pool.waiting >= 1.0)?;
     let (under_way, each) = (seen.in_flight(), seen.service_ms());
     let evidence = format!(
@@ -117,19 +117,19 @@ fn pool(seen: &Seen) -> Option<Finding> {
     if explains { found(Bottleneck::Pool, evidence) } else { None }
 }
 
-fn locks(seen: &Seen) -> Option<Finding> {
+fn locks(seen: &Figures) -> Option<Finding> {
     let waiting = seen.database.as_ref()?.lock_waiting.filter(|waiting| *waiting >= MOST)?;
     found(Bottleneck::Database, format!("{waiting:.1} sessions of the database at a time waited for a lock"))
 }
 
-fn database(seen: &Seen) -> Option<Finding> {
+fn database(seen: &Figures) -> Option<Finding> {
     let used = seen.database.as_ref()?;
     let is_full = used.processors > FULL * used.may_use;
     let evidence = format!("the database used {:.2} of its {} processors", used.processors, used.may_use);
     if is_full { found(Bottleneck::Database, evidence) } else { None }
 }
 
-fn slow_subscriber(seen: &Seen) -> Option<Finding> {
+fn slow_subscriber(seen: &Figures) -> Option<Finding> {
     let subscribers = seen.subscribers.as_ref()?;
     if subscribers.cut > 0.0 {
         let cut = subscribers.cut;
@@ -145,11 +145,11 @@ fn slow_subscriber(seen: &Seen) -> Option<Finding> {
 }
 
 /// Processors that the load took on this machine.
-fn generators(seen: &Seen) -> f64 {
+fn generators(seen: &Figures) -> f64 {
     seen.generators_run.or(seen.generator.as_ref().map(|own| own.run)).unwrap_or(0.0)
 }
 
-fn server_cpu(seen: &Seen) -> Option<Finding> {
+fn server_cpu(seen: &Figures) -> Option<Finding> {
     let Processors { run, waited, may_use, .. } = seen.server.as_ref()?;
     let is_pinned = *may_use < seen.cores as f64;
     let is_full =
@@ -167,7 +167,7 @@ fn server_cpu(seen: &Seen) -> Option<Finding> {
 
 /// One thread that does all it can: by itself, or waiting for the disk or the database. Whoever waits for a processor does
 /// not wait for the disk.
-fn commit_thread(seen: &Seen) -> Option<Finding> {
+fn commit_thread(seen: &Figures) -> Option<Finding> {
     let hot = seen.server.as_ref().and_then(|server| server.hottest.as_ref());
     let hot = hot.filter(|hot| hot.run > FULL || hot.run + hot.waited > WANTED && hot.run > 0.6);
     if let Some(hot) = hot {
@@ -202,7 +202,7 @@ fn commit_thread(seen: &Seen) -> Option<Finding> {
     found(if is_disk { Bottleneck::DiskFlush } else { Bottleneck::Database }, evidence)
 }
 
-fn broker(seen: &Seen) -> Option<Finding> {
+fn broker(seen: &Figures) -> Option<Finding> {
     let whole = seen.service_ms();
     let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * whole && whole > 0.0)?;
     found(
@@ -211,7 +211,7 @@ fn broker(seen: &Seen) -> Option<Finding> {
     )
 }
 
-fn other_processes(seen: &Seen) -> Option<Finding> {
+fn other_processes(seen: &Figures) -> Option<Finding> {
     let others = seen.others.filter(|others| *others > OTHERS * seen.cores as f64)?;
     let waits = |one: &Processors| one.waited > one.run && one.run + one.waited > 0.5;
     let is_hurt = seen.server.iter().chain(&seen.generator).any(waits);
@@ -224,7 +224,7 @@ fn other_processes(seen: &Seen) -> Option<Finding> {
 
 /// An open loop that falls behind while all that may be under way is. By Little's law its rate cannot be more than the
 /// window for each service time; where nothing before this is busy, more under way make more.
-fn window(seen: &Seen) -> Option<Finding> {
+fn window(seen: &Figures) -> Option<Finding> {
     seen.missed()?;
     let window = seen.window.filter(|window| *window > 0.0)?;
     let (under_way, each) = (seen.in_flight(), seen.service_ms());
@@ -237,7 +237,7 @@ fn window(seen: &Seen) -> Option<Finding> {
 
 /// What is left where no processor, disk or connection was busy. Of reads that memory answers nothing is in the pipeline, so
 /// what is there at a time is compared, and not how long a write takes there. More than there was under way is of others.
-fn commit_wait(seen: &Seen) -> Option<Finding> {
+fn commit_wait(seen: &Figures) -> Option<Finding> {
     let (commit, under_way) = (seen.commit.as_ref()?, seen.in_flight());
     let waiting = seen.in_pipeline.filter(|count| (MOST * under_way..=ALL * under_way).contains(count))?;
     found(
@@ -250,7 +250,7 @@ fn commit_wait(seen: &Seen) -> Option<Finding> {
     )
 }
 
-pub(super) fn not_found(seen: &Seen) -> Finding {
+pub(super) fn not_found(seen: &Figures) -> Finding {
     let server = seen.server.as_ref().map_or_else(
         || "what the server used is not known (give --server-pid)".to_owned(),
         |server| format!("the server used {:.2}", server.run),

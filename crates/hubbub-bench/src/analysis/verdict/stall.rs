@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hubbub_core::invariant::saturate;
 
-use crate::record::Dist;
+use crate::results::record::Dist;
 
 const SLEEP: Duration = Duration::from_millis(5);
 /// Lateness that any machine has.

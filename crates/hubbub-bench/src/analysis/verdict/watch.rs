@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::seen::{Commit, Database, Disk, Hot, OnProcessor, Pool, Processors, Seen, Subscribers};
+use super::figures::{Commit, Database, Disk, Figures, Hot, OnProcessor, Pool, Processors, Subscribers};
 use super::stall::{Lateness, Stall};
-use crate::caller::Caller;
+use crate::analysis::stages::ServerStages;
 use crate::client::Targets;
-use crate::engine::Setup;
-use crate::ledger::{exact_sum, values_of};
-use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
-use crate::record::Record;
+use crate::client::caller::Caller;
+use crate::host::machine::{ThreadTimes, all_cores, may_use, thread_times};
+use crate::host::sample::buckets::Buckets;
+use crate::host::sample::series::average;
+use crate::host::sample::{DATABASE_CORES, DATABASE_CPU, DISK_BUSY, DISK_FLUSH, LOCK_WAITS, SystemSample};
+use crate::load::punctuality::{ClockMark, GeneratorTiming};
 use crate::report::Report;
-use crate::sample::buckets::Buckets;
-use crate::sample::series::average;
-use crate::sample::{DATABASE_CORES, DATABASE_CPU, DISK_BUSY, DISK_FLUSH, LOCK_WAITS, SystemSample};
-use crate::stages::ServerStages;
-use crate::timing::{ClockMark, GeneratorTiming};
+use crate::results::ledger::{exact_sum, values_of};
+use crate::results::record::Record;
+use crate::workloads::engine::Setup;
 
 /// Requests with nothing to do, of which the shortest counts.
 const PROBES: usize = 5;
@@ -93,7 +93,11 @@ impl Watch {
 
     /// Just after it, or at a mark that stands for its end: what the report does not know, the stages that servers counted, and
     /// how punctual the generator was.
-    pub(crate) async fn end(self, setup: &Setup, early: Option<&Mark>) -> (Seen, Counted, GeneratorTiming) {
+    pub(crate) async fn end(
+        self,
+        setup: &Setup,
+        early: Option<&Mark>,
+    ) -> (Figures, Counted, GeneratorTiming) {
         let Lateness { stopped_share, delays } = self.stall.stop();
         let timing = GeneratorTiming {
             scheduling_delay: delays.stats(),
@@ -116,7 +120,7 @@ impl Watch {
         let servers = servers.filter(|((_, before), after)| !before.is_empty() && !after.is_empty());
         let servers = servers.map(|((pid, before), after)| between.processors(*pid, before, after));
         let wanted = |one: &Processors| (one.run + one.waited) / one.may_use.max(0.01);
-        let seen = Seen {
+        let seen = Figures {
             cores: all_cores(),
             server: servers.max_by(|one, other| wanted(one).total_cmp(&wanted(other))),
             generator: Some(between.processors(std::process::id(), &self.before.own, &after.own)),
@@ -134,7 +138,7 @@ impl Watch {
                 window: None,
                 cut,
             }),
-            ..Seen::default()
+            ..Figures::default()
         };
         (seen, between.counted(), timing)
     }
@@ -151,7 +155,7 @@ pub(crate) struct OpenLoop {
     pub(crate) waited_ms: f64,
 }
 
-impl Seen {
+impl Figures {
     /// Adds what the record, the report and the samples have.
     pub(crate) fn with(
         mut self,

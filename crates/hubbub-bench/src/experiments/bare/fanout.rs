@@ -14,7 +14,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::ws::{Acks, MESSAGE_BYTES_MAX};
-use crate::stream::Stream;
+use crate::client::stream::Stream;
 
 #[derive(Default)]
 pub(super) struct Hub {

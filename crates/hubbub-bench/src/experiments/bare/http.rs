@@ -58,7 +58,7 @@ fn receipt(draft: &Draft<'_>) -> Vec<u8> {
     out.extend_from_slice(b"\",\"seq\":");
     write_u64(SEQ.fetch_add(1, Ordering::Relaxed) + 1, &mut out);
     out.extend_from_slice(b",\"epoch\":\"0123456789abcdef\",\"receivedAt\":\"");
-    crate::machine::now().write(&mut out);
+    crate::host::machine::now().write(&mut out);
     out.extend_from_slice(b"\",\"duplicate\":false}");
     out
 }

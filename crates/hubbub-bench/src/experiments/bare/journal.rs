@@ -13,7 +13,7 @@ use std::task::{Poll, Waker};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::limits::disk::ZeroFilled;
+use crate::experiments::limits::disk::ZeroFilled;
 
 /// Chunks whose connections are still to be woken.
 const TO_WAKE: usize = 4;

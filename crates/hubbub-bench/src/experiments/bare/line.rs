@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 
 use super::journal::Journal;
-use crate::wire::{Wire, take_whole};
+use crate::client::wire::{Wire, take_whole};
 
 /// A longer line is no command of ours.
 const INPUT_BYTES_MAX: usize = 64 * 1024;

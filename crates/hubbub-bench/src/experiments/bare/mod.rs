@@ -29,7 +29,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::wire::Wire;
+use crate::client::wire::Wire;
 use journal::Journal;
 
 /// What a bare server does.

@@ -11,7 +11,7 @@ use hyper::header::{ETAG, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
 use super::upsert::{CONNECTIONS, database};
-use crate::limits::postgres::Prepared;
+use crate::experiments::limits::postgres::Prepared;
 
 /// A value, and its revision.
 pub(crate) const SELECT: &str = "select value, revision from kv \

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::header::{ETAG, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
-use crate::limits::postgres::{Prepared, connect};
+use crate::experiments::limits::postgres::{Prepared, connect};
 
 pub(crate) const DATABASE: &str = "HUBBUB_BENCH_DATABASE";
 /// As many connections as the real server's pool has at most.

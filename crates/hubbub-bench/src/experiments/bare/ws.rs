@@ -75,7 +75,7 @@ impl Acks {
     pub(super) fn write(&mut self, text: &str, seq: u64, out: &mut Vec<u8>) -> io::Result<()> {
         let draft: Draft<'_> = serde_json::from_str(text)?;
         if self.now.is_empty() {
-            crate::machine::now().write(&mut self.now);
+            crate::host::machine::now().write(&mut self.now);
         }
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");

@@ -16,10 +16,10 @@ use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 use tokio::task::JoinSet;
 
-use crate::job::{Shape, below};
-use crate::machine::seed;
-use crate::phase::join;
-use crate::temporary::{Remove, Temporary};
+use crate::host::machine::seed;
+use crate::host::temporary::{Remove, Temporary};
+use crate::load::message_plan::{Shape, below};
+use crate::load::room_load::join;
 
 /// Replication of keyspaces that are measured with.
 pub(crate) const REPLICATION: &str = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -152,7 +152,7 @@ impl Writer {
         random: &SeededRandom,
         seqs: &mut HashMap<u16, i64>,
     ) -> Vec<Drawn<'_>> {
-        let at = crate::machine::now().as_micros();
+        let at = crate::host::machine::now().as_micros();
         let mut draw = || {
             let room = below(random.next_u64(), ROOMS.into()) / LANES * LANES + lane;
             let job = self.shape.draw(random, *index, room as u16);

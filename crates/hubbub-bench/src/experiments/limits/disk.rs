@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use hubbub_core::invariant::saturate;
 
-use crate::machine::scratch;
-use crate::record::{Dist, Stats};
+use crate::host::machine::scratch;
+use crate::results::record::{Dist, Stats};
 
 const FILE_BYTES: usize = 64 * 1024 * 1024;
 

@@ -18,9 +18,9 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::Alone;
-use crate::job::{Job, Shape, below};
-use crate::machine::{SystemClock, scratch, seed};
-use crate::record::Dist;
+use crate::host::machine::{SystemClock, scratch, seed};
+use crate::load::message_plan::{Job, Shape, below};
+use crate::results::record::Dist;
 
 /// Batches made ahead, so that the engine never waits for one.
 const AHEAD: usize = 8;

@@ -13,9 +13,9 @@ use rdkafka::config::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer};
 
-use crate::job::{Shape, below};
-use crate::machine::seed;
-use crate::temporary::{Remove, Temporary};
+use crate::host::machine::seed;
+use crate::host::temporary::{Remove, Temporary};
+use crate::load::message_plan::{Shape, below};
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ impl Brokers {
         for index in 0..load.messages {
             if index.is_multiple_of(1_000) {
                 now.clear();
-                crate::machine::now().write(&mut now);
+                crate::host::machine::now().write(&mut now);
             }
             let room = below(random.next_u64(), load.rooms.max(1).into()) as u16 + 1;
             body.clear();

@@ -20,18 +20,18 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use crate::bare::Kind;
-use crate::chat::ChatArgs;
-use crate::engine::Findings;
-use crate::fanout::FanoutArgs;
-use crate::http::HttpArgs;
-use crate::machine::Machine;
+use crate::experiments::bare::Kind;
+use crate::host::background_load::{BackgroundLoadMeter, NOT_KNOWN, marks};
+use crate::host::machine::Machine;
+use crate::host::spawn::Server;
 use crate::options::duration;
-use crate::others::{NOT_KNOWN, OthersMeter, marks};
-use crate::record::Stats;
 use crate::report::{Report, flags, grouped};
-use crate::spawn::Server;
+use crate::results::record::Stats;
 use crate::statistics::median;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::engine::Findings;
+use crate::workloads::fanout::FanoutArgs;
+use crate::workloads::http::HttpArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitsArgs {
@@ -48,7 +48,7 @@ pub(crate) struct LimitsArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Threads of the load generator
-    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    #[arg(long, default_value_t = crate::host::machine::cores().min(2), value_name = "N")]
     pub(crate) threads: usize,
 }
 
@@ -198,7 +198,7 @@ async fn limit(
     round: impl AsyncFn() -> anyhow::Result<Round>,
 ) -> anyhow::Result<Limit> {
     let (mut rounds, mut latencies, mut faults) = (Vec::new(), Vec::new(), Vec::new());
-    let meter = OthersMeter::start([]);
+    let meter = BackgroundLoadMeter::start([]);
     for _ in 0..count.max(1) {
         let found = round().await?;
         rounds.push(found.per_second);

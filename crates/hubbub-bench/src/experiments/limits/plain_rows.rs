@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 use super::Alone;
 use super::postgres::{Database, Prepared, connect};
-use crate::job::{Job, Shape, below};
-use crate::machine::{SystemClock, seed};
-use crate::phase::join;
-use crate::record::Dist;
+use crate::host::machine::{SystemClock, seed};
+use crate::load::message_plan::{Job, Shape, below};
+use crate::load::room_load::join;
+use crate::results::record::Dist;
 
 type Param<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 

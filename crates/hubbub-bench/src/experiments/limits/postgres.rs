@@ -6,8 +6,8 @@ use tokio::sync::Semaphore;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row, Statement};
 
-use crate::machine::seed;
-use crate::temporary::{Remove, Temporary};
+use crate::host::machine::seed;
+use crate::host::temporary::{Remove, Temporary};
 
 /// A database of its own on a server.
 pub(crate) struct Database {

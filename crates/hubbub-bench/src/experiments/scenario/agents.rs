@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use super::file::Measurement;
-use crate::lab::cores::Pinned;
-use crate::others::process_at;
+use crate::host::background_load::process_at;
+use crate::host::lab::cores::Pinned;
 
 /// The option that names them.
 const AGENTS: &str = "agents";

@@ -10,11 +10,11 @@ use super::engines::{LOG, Part, STORE};
 use super::file::{Measurement, PartLimits, Placement};
 use super::shared::{SharedLog, SharedStore};
 use super::workload::Measured;
-use crate::lab::cgroup::Group;
-use crate::lab::cores::Pinned;
-use crate::machine::scratch;
-use crate::others::{each_at, processes_at};
-use crate::spawn::{Engines, Server};
+use crate::host::background_load::{each_at, processes_at};
+use crate::host::lab::cgroup::Group;
+use crate::host::lab::cores::Pinned;
+use crate::host::machine::scratch;
+use crate::host::spawn::{Engines, Server};
 
 /// Where servers are started, and on what.
 #[derive(Debug, Clone, Args)]
@@ -127,7 +127,7 @@ impl BackendArgs {
         Group::make("server", &limits.server, &self.dir)?;
         #[cfg(feature = "postgres")]
         if let Some(url) = self.postgres.as_ref().filter(|_| !limits.database.is_empty()) {
-            let pids = crate::sample::database_pids(url).await?;
+            let pids = crate::host::sample::database_pids(url).await?;
             Group::make("database", &limits.database, &directory_of(&pids)?)?;
         }
         Ok(())
@@ -268,11 +268,11 @@ impl Placed<'_> {
         if cores.is_none() && limits.is_empty() {
             return Ok((None, Group::default()));
         }
-        let pids = crate::sample::database_pids(url).await?;
+        let pids = crate::host::sample::database_pids(url).await?;
         let mut group = Group::make("database", limits, &directory_of(&pids)?)?;
         group.take(&pids)?;
         // Those that were started while the first one was moved.
-        group.take(&crate::sample::database_pids(url).await?)?;
+        group.take(&crate::host::sample::database_pids(url).await?)?;
         let pinned = cores.as_ref().map(|cores| Pinned::processes(&pids, cores)).transpose()?;
         Ok((pinned, group))
     }

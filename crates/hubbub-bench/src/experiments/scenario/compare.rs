@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::compare_page::page_of;
 use super::results::{FIGURES, Results, label};
-use crate::engine::Findings;
-use crate::others::marks;
+use crate::host::background_load::marks;
 use crate::report::write_files;
 use crate::statistics::{Moments, median, student_t_975};
+use crate::workloads::engine::Findings;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CompareArgs {

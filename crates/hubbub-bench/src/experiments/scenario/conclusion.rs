@@ -6,10 +6,10 @@ use super::chart::differing;
 use super::file::Point;
 use super::find_max::RATE;
 use super::results::{FIGURES, Figure, PointRun, Results, bounds, label};
+use crate::analysis::verdict::{Bottleneck, REACHED, percent_missed};
 use crate::report::{Analysis, figure, grouped};
+use crate::results::steps;
 use crate::statistics::median;
-use crate::steps;
-use crate::verdict::{Bottleneck, REACHED, percent_missed};
 
 /// Share of the highest rate from which on more of what is swept over gains little.
 const KNEE: f64 = 0.9;

@@ -7,8 +7,8 @@ use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 
 use super::file::Measurement;
 use super::shared::{Settings, new_name};
-use crate::persist::amqp::connect;
-use crate::temporary::Remove;
+use crate::host::temporary::Remove;
+use crate::workloads::persist::amqp::connect;
 
 /// The setting of how many queues there are.
 const SHARDS: &str = "amqp.shards";

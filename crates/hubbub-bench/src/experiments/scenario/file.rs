@@ -13,8 +13,8 @@ use super::engines::{LOG, STORE};
 use super::keys::{CGROUP, CORES, REQUIRED, SETTINGS, flat, is_in, points};
 use super::threshold::Threshold;
 use super::workload::WorkloadKind;
-use crate::lab::cgroup::ResourceLimit;
-use crate::lab::cores::Cores;
+use crate::host::lab::cgroup::ResourceLimit;
+use crate::host::lab::cores::Cores;
 use crate::options::duration;
 
 /// Keys and values as text. What has a dot in its name is a setting of the server, everything else an option.

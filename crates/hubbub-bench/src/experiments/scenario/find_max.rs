@@ -15,12 +15,12 @@ use super::file::{Measurement, Point, Scenario};
 use super::marks::store_behind;
 use super::results::{Results, label, shown, shown_point};
 use super::{RunArgs, measure_once, read};
-use crate::engine::Findings;
-use crate::live::Overall;
-use crate::machine::Machine;
-use crate::others::{NOT_KNOWN, largest, marks};
+use crate::analysis::verdict::REACHED;
+use crate::host::background_load::{NOT_KNOWN, largest, marks};
+use crate::host::machine::Machine;
+use crate::progress::Overall;
 use crate::report::{grouped, write_files};
-use crate::verdict::REACHED;
+use crate::workloads::engine::Findings;
 
 /// The option that it sets.
 pub(super) const RATE: &str = "rate";

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail, ensure};
 
 use super::file::Point;
-use crate::lab::cgroup::ResourceLimit;
+use crate::host::lab::cgroup::ResourceLimit;
 
 /// What stands before the processors of a part.
 pub(super) const CORES: &str = "cores";

@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::file::Point;
 use super::find_max::RATE;
 use super::results::{PointRun, Results, label};
-use crate::models::little::Little;
-use crate::others::{NOT_KNOWN, largest, marks};
+use crate::analysis::stages::Stages;
+use crate::analysis::verdict::{REACHED, percent_missed};
+use crate::host::background_load::{NOT_KNOWN, largest, marks};
 use crate::report::Analysis;
-use crate::stages::Stages;
-use crate::verdict::{REACHED, percent_missed};
+use crate::statistics::models::little::Little;
 
 /// Scenarios that measure whether anything changes that should not.
 const NOTHING_CHANGES: [&str; 2] = ["persist-endurance", "queue-stability"];

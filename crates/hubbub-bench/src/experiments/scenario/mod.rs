@@ -50,14 +50,14 @@ use results::PointRun;
 pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
+use crate::analysis::price::PriceArgs;
 use crate::cli::UsageError;
-use crate::engine::Findings as _;
-use crate::lab::cgroup::{self, ResourceLimit};
-use crate::live::Overall;
-use crate::made;
-use crate::others::OthersMeter;
-use crate::price::PriceArgs;
-use crate::spawn::Server;
+use crate::host::background_load::BackgroundLoadMeter;
+use crate::host::cleanup;
+use crate::host::lab::cgroup::{self, ResourceLimit};
+use crate::host::spawn::Server;
+use crate::progress::Overall;
+use crate::workloads::engine::Findings as _;
 
 /// In place of a server's URL: a bare one, that stores nothing.
 const BARE: &str = "bare";
@@ -93,7 +93,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Threads of the load generator
-    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    #[arg(long, default_value_t = crate::host::machine::cores().min(2), value_name = "N")]
     pub(crate) threads: usize,
     /// No live progress, only what each measurement found
     #[arg(long, short)]
@@ -196,7 +196,7 @@ async fn measure_once(
     let given_servers = args.server.as_ref().or(scenario.server.as_ref());
     let given_servers = given_servers.into_iter().flat_map(|servers| servers.split(','));
     let engines = args.backends.urls().chain(given_servers).chain(measurement.urls());
-    let meter = OthersMeter::start(engines.chain(measurement.agents()));
+    let meter = BackgroundLoadMeter::start(engines.chain(measurement.agents()));
     // All that a workload does is in this future: on the heap, those around it stay small enough for a stack.
     let measured = Box::pin(attempt.run(given))
         .await
@@ -364,7 +364,9 @@ impl RunArgs {
         }
         if let Some(given) = given.filter(|given| *given != BARE && !self.quiet) {
             let all = "the rooms, queues and keys of all measurements";
-            made::say(&format!("leaves in {given} {all}: removing them would slow down those that follow"));
+            cleanup::say(&format!(
+                "leaves in {given} {all}: removing them would slow down those that follow"
+            ));
         }
         self.try_limits(scenario).await.with_context(|| self.scenario.clone())
     }

@@ -1,8 +1,8 @@
 //! `report.html` of a scenario: one file with its table, charts of every figure, and all runs.
 
 use super::results::{FIGURES, Figure, PointRun, Results, label};
-use crate::engine::Findings as _;
 use crate::report::{Analysis, Table, bar_rows, escape, figure, page, preformatted};
+use crate::workloads::engine::Findings as _;
 
 pub(super) fn page_of(results: &Results) -> String {
     let body = [

@@ -6,7 +6,7 @@ use crate::cli::UsageError;
 macro_rules! provided {
     ($($name:literal)*) => {
         pub(super) const PROVIDED: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../../scenarios/", $name, ".toml")))),*];
+            &[$(($name, include_str!(concat!("../../../../../scenarios/", $name, ".toml")))),*];
     };
 }
 

@@ -14,10 +14,10 @@ use super::conclusion::conclusion;
 use super::marks::stem;
 use super::results::{FIGURES, PointRun, Results, label};
 use super::sections::sections;
-use crate::engine::Findings;
-use crate::minutes::Minute;
-use crate::price::PriceArgs;
+use crate::analysis::price::PriceArgs;
 use crate::report::{Analysis, Table, grouped, write_files};
+use crate::results::minutes::Minute;
+use crate::workloads::engine::Findings;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PublishArgs {

@@ -14,12 +14,12 @@ use super::file::{Measurement, Point, Scenario};
 use super::page::page_of;
 use super::scaling::Scaling;
 use super::{RunArgs, batches};
-use crate::engine::Findings;
-use crate::machine::Machine;
-use crate::models::little::Little;
-use crate::price::PriceArgs;
+use crate::analysis::price::PriceArgs;
+use crate::host::machine::Machine;
 use crate::report::{Analysis, Table, figure, write_files};
+use crate::statistics::models::little::Little;
 use crate::statistics::{Moments, half_width, median};
+use crate::workloads::engine::Findings;
 
 /// Of the format of `results.json`.
 const VERSION: u32 = 1;
@@ -134,7 +134,7 @@ impl Results {
             about: scenario.about.trim().to_owned(),
             is_quick: args.quick,
             machine: Machine::look().to_string(),
-            started: crate::machine::now().to_string(),
+            started: crate::host::machine::now().to_string(),
             limits,
             text: text.lines().map(|line| masked(line) + "\n").collect(),
             runs: Vec::new(),

@@ -5,9 +5,9 @@ use std::fmt::{self, Display};
 use serde::Serialize;
 
 use super::file::Point;
-use crate::models::usl::{Estimate, Usl};
 use crate::report::grouped;
 use crate::statistics::median;
+use crate::statistics::models::usl::{Estimate, Usl};
 
 /// Points that a law is fitted to, at least: it has three parameters.
 const POINTS_MIN: usize = 4;

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use super::batches;
 use super::results::{PointRun, Results, label};
-use crate::minutes;
-use crate::models::little::Little;
+use crate::analysis::stages::{self, StagePath, Stages};
 use crate::report::{ASSUMED, Analysis, Headroom, Table, figure, headroom_table};
-use crate::stages::{self, StagePath, Stages};
-use crate::steps;
+use crate::results::minutes;
+use crate::results::steps;
+use crate::statistics::models::little::Little;
 
 pub(super) fn sections(results: &Results) -> String {
     [batches(results), scaling(results), littles(results), analysis(results)].concat()

@@ -8,11 +8,11 @@ use super::file::Measurement;
 #[cfg(feature = "kafka")]
 use super::topics::Topics;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
-use crate::limits::cassandra::Keyspace;
+use crate::experiments::limits::cassandra::Keyspace;
 #[cfg(feature = "postgres")]
-use crate::limits::postgres::{Database, check_durable};
+use crate::experiments::limits::postgres::{Database, check_durable};
 #[cfg(any(feature = "postgres", feature = "amqp", feature = "kafka"))]
-use crate::temporary::Temporary;
+use crate::host::temporary::Temporary;
 
 /// Settings of servers.
 pub(super) type Settings = Vec<(&'static str, String)>;
@@ -135,5 +135,5 @@ impl SharedLog {
 /// A name that no other measurement has.
 #[cfg(any(feature = "kafka", feature = "amqp"))]
 pub(super) fn new_name() -> String {
-    format!("hubbub-bench-{:012x}", crate::machine::seed() & 0xffff_ffff_ffff)
+    format!("hubbub-bench-{:012x}", crate::host::machine::seed() & 0xffff_ffff_ffff)
 }

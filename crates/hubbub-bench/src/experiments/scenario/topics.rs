@@ -11,7 +11,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::error::RDKafkaErrorCode;
 
 use super::shared::{Settings, new_name};
-use crate::temporary::Remove;
+use crate::host::temporary::Remove;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -8,17 +8,17 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::file::Measurement;
-use crate::bare::Kind;
-use crate::chat::ChatArgs;
-use crate::engine::{self, Findings, Loading, Workload};
-use crate::fanout::FanoutArgs;
-use crate::http::HttpArgs;
-use crate::kv::KvArgs;
+use crate::experiments::bare::Kind;
 use crate::options::arguments;
-use crate::persist::PersistArgs;
-use crate::query::{self, QueryArgs};
-use crate::queue::QueueArgs;
-use crate::store_alone::{self, StoreArgs};
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::engine::{self, Findings, Loading, Workload};
+use crate::workloads::fanout::FanoutArgs;
+use crate::workloads::http::HttpArgs;
+use crate::workloads::kv::KvArgs;
+use crate::workloads::persist::PersistArgs;
+use crate::workloads::query::{self, QueryArgs};
+use crate::workloads::queue::QueueArgs;
+use crate::workloads::store_alone::{self, StoreArgs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

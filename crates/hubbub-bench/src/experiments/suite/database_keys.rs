@@ -7,16 +7,16 @@ use anyhow::{Context, ensure};
 
 use super::paired::Pair;
 use super::{Bench, Row};
-use crate::bare::{Kind, select, upsert};
-use crate::caller::get;
 use crate::client::Target;
-use crate::kv::KvArgs;
-use crate::ledger::sum;
-use crate::limits::plain_rows::{make_tables, puts_rate, selects_rate};
-use crate::limits::postgres::Database;
+use crate::client::caller::get;
+use crate::experiments::bare::{Kind, select, upsert};
+use crate::experiments::limits::plain_rows::{make_tables, puts_rate, selects_rate};
+use crate::experiments::limits::postgres::Database;
+use crate::host::spawn::Server;
 use crate::report::{Report, grouped};
-use crate::spawn::Server;
+use crate::results::ledger::sum;
 use crate::statistics::median;
+use crate::workloads::kv::KvArgs;
 
 /// Gets of 100 popular keys out of 100,000, and at how many connections.
 const POPULAR: [&str; 6] = ["get-popular", "--keys", "100000", "--hot", "100", "--no-preload"];

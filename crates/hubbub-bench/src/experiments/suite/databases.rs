@@ -4,15 +4,15 @@ use anyhow::Context;
 
 use super::paired::Pair;
 use super::{Bench, Row};
-use crate::engine::{self, Loading};
-use crate::limits::plain_rows::rows;
-use crate::limits::postgres::{Database, check_durable};
+use crate::experiments::limits::plain_rows::rows;
+use crate::experiments::limits::postgres::{Database, check_durable};
+use crate::host::spawn::Server;
+use crate::host::temporary::Temporary;
 use crate::options::arguments;
-use crate::persist::{PersistArgs, amqp};
 use crate::report::{Report, grouped};
-use crate::spawn::Server;
 use crate::statistics::median;
-use crate::temporary::Temporary;
+use crate::workloads::engine::{self, Loading};
+use crate::workloads::persist::{PersistArgs, amqp};
 
 /// The server's own queue, emptied before each round.
 const QUEUE: &str = "hubbub.room.0";

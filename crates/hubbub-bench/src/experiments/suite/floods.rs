@@ -14,20 +14,20 @@ use tokio::task::JoinSet;
 
 use super::together::Together;
 use super::{Bench, Row, SECRET};
-use crate::access::AccessArgs;
+use crate::analysis::verdict::REACHED;
+use crate::client::access::AccessArgs;
 use crate::client::follow::{Listener, follow};
 use crate::client::{Cause, Target};
-use crate::http::HttpArgs;
-use crate::live::Live;
+use crate::host::spawn::Server;
+use crate::load::pace::{Due, Rate, Schedule};
+use crate::load::run::Run;
+use crate::load::worker::{Worker, work};
 use crate::options::{Patience, arguments};
-use crate::pace::{Due, Rate, Schedule};
-use crate::record::Ending;
+use crate::progress::Live;
 use crate::report::{Report, grouped};
-use crate::run::Run;
-use crate::spawn::Server;
+use crate::results::record::Ending;
 use crate::statistics::median;
-use crate::verdict::REACHED;
-use crate::worker::{Worker, work};
+use crate::workloads::http::HttpArgs;
 
 /// Good messages each second, and in how many rooms.
 const GOOD_RATE: f64 = 10_000.0;

@@ -10,11 +10,11 @@ use tokio::process::Command;
 use super::paired::Watched;
 use super::rooms::{IDLE, files_max};
 use super::{Bench, Row, rounds};
-use crate::bare::Kind;
-use crate::children::tied;
-use crate::limits::ENDLESS;
+use crate::experiments::bare::Kind;
+use crate::experiments::limits::ENDLESS;
+use crate::host::children::tied;
+use crate::host::spawn::Server;
 use crate::report::grouped;
-use crate::spawn::Server;
 use crate::statistics::median;
 
 /// What a message may cost it, as a share of what it costs the echo server.

@@ -2,14 +2,14 @@
 
 use super::paired::Pair;
 use super::{Bench, Row};
-use crate::bare::Kind;
-use crate::caller::get;
 use crate::client::Target;
-use crate::kv::KvArgs;
-use crate::ledger::sum;
+use crate::client::caller::get;
+use crate::experiments::bare::Kind;
+use crate::host::spawn::Server;
 use crate::report::{Report, grouped};
-use crate::spawn::Server;
+use crate::results::ledger::sum;
 use crate::statistics::median;
+use crate::workloads::kv::KvArgs;
 
 /// Keys of the rows in which all are in memory.
 const FEW: &str = "100000";

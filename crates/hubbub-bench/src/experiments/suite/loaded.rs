@@ -11,17 +11,17 @@ use tokio::process::Command;
 
 use super::paired::Watched;
 use super::{Bench, Row};
-use crate::caller::get;
-use crate::chat::ChatArgs;
-use crate::children::tied;
 use crate::client::Target;
-use crate::http::HttpArgs;
-use crate::job::BENCH_PREFIX;
-use crate::machine::scratch;
-use crate::query_load::{QueryTemplate, about_history, ask};
+use crate::client::caller::get;
+use crate::host::children::tied;
+use crate::host::machine::scratch;
+use crate::host::spawn::Server;
+use crate::load::message_plan::BENCH_PREFIX;
+use crate::load::run::Run;
 use crate::report::{Report, grouped};
-use crate::run::Run;
-use crate::spawn::Server;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::http::HttpArgs;
+use crate::workloads::query_load::{QueryTemplate, about_history, ask};
 
 const ROOMS: u16 = 20;
 const READS_PER_SECOND: u32 = 200;
@@ -75,7 +75,7 @@ impl Bench {
         questions: Vec<QueryTemplate>,
     ) -> anyhow::Result<(Arc<Run>, Report)> {
         let time = self.args.time * 2;
-        let reading = ask(target, questions, READS_PER_SECOND, time, crate::machine::seed(), true);
+        let reading = ask(target, questions, READS_PER_SECOND, time, crate::host::machine::seed(), true);
         tokio::try_join!(reading, self.write(server, time))
     }
 

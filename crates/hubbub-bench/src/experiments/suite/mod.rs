@@ -25,12 +25,12 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use crate::engine::{Findings, Workload};
-use crate::machine::scratch;
+use crate::host::background_load::{BackgroundLoadMeter, NOT_KNOWN, largest, marks};
+use crate::host::machine::scratch;
+use crate::host::spawn::Server;
 use crate::options::duration;
-use crate::others::{NOT_KNOWN, OthersMeter, largest, marks};
 use crate::report::{Origin, Report, write_files};
-use crate::spawn::Server;
+use crate::workloads::engine::{Findings, Workload};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SuiteArgs {
@@ -93,7 +93,7 @@ pub(crate) struct SuiteArgs {
     #[arg(long, default_value = ".", value_name = "DIR")]
     dir: PathBuf,
     /// Threads of the load generator
-    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    #[arg(long, default_value_t = crate::host::machine::cores().min(2), value_name = "N")]
     pub(crate) threads: usize,
 }
 
@@ -236,7 +236,7 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<Table> {
     let bench = Bench { args, program, dir };
     let mut rows = Vec::new();
     for name in names.into_iter().filter(|name| bench.args.wants(name)) {
-        let meter = OthersMeter::start(bench.args.engines());
+        let meter = BackgroundLoadMeter::start(bench.args.engines());
         // A row that cannot be measured is a row that failed; the others still count.
         let measured = bench.measure(name).await.unwrap_or_else(|error| vec![Row::failed(name, &error)]);
         let others = meter.share();

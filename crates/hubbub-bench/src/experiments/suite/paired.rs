@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Bench, Row, rounds};
-use crate::chat::ChatArgs;
-use crate::limits::{Bare, engine};
-use crate::others::median_share;
+use crate::experiments::limits::{Bare, engine};
+use crate::host::background_load::median_share;
+use crate::host::spawn::Server;
 use crate::report::{Report, grouped};
-use crate::spawn::Server;
 use crate::statistics::median;
+use crate::workloads::chat::ChatArgs;
 
 const CHAT: &str = "`/chat/{room}`, 128 connections, closed loop";
 const HTTP: &str = "`POST /v1/rooms/{room}/messages`, 64 connections";
@@ -198,7 +198,7 @@ impl Watched {
         let watcher = std::thread::spawn(move || {
             let mut most = 0;
             while !stopped.load(Ordering::Relaxed) {
-                most = most.max(crate::machine::rss_anon_kib(pid).unwrap_or(0));
+                most = most.max(crate::host::machine::rss_anon_kib(pid).unwrap_or(0));
                 std::thread::sleep(Duration::from_millis(100));
             }
             most

@@ -8,14 +8,14 @@ use tokio::task::JoinSet;
 use super::loaded::asked_row;
 use super::paired::Pair;
 use super::{Bench, Row};
-use crate::caller::{Caller, get};
-use crate::chat::ChatArgs;
 use crate::client::Target;
-use crate::job::BENCH_PREFIX;
-use crate::limits::ENDLESS;
-use crate::phase::join;
-use crate::query_load::QueryTemplate;
-use crate::spawn::Server;
+use crate::client::caller::{Caller, get};
+use crate::experiments::limits::ENDLESS;
+use crate::host::spawn::Server;
+use crate::load::message_plan::BENCH_PREFIX;
+use crate::load::room_load::join;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::query_load::QueryTemplate;
 
 /// Rooms of the one user whose unread counts are asked for.
 const ROOMS: u32 = 1_000;

@@ -9,13 +9,13 @@ use tokio::task::JoinHandle;
 use super::paired::Pair;
 use super::people::make;
 use super::{Bench, Row, rounds};
-use crate::bare::Kind;
 use crate::client::Target;
-use crate::machine::rss_anon_kib;
-use crate::queue::QueueArgs;
+use crate::experiments::bare::Kind;
+use crate::host::machine::rss_anon_kib;
+use crate::host::spawn::Server;
 use crate::report::{Report, grouped};
-use crate::spawn::Server;
 use crate::statistics::median;
+use crate::workloads::queue::QueueArgs;
 
 const WORK: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "1", "--take", "1"];
 const TAKE: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "0", "--take", "1"];

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::together::Together;
 use super::{Bench, Row};
-use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::client::chat::open;
-use crate::http::HttpArgs;
-use crate::limits::ENDLESS;
-use crate::machine::rss_anon_kib;
-use crate::others::median_share;
+use crate::experiments::limits::ENDLESS;
+use crate::host::background_load::median_share;
+use crate::host::machine::rss_anon_kib;
+use crate::host::spawn::Server;
 use crate::report::{Report, grouped};
-use crate::spawn::Server;
 use crate::statistics::median;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::http::HttpArgs;
 
 /// Connections that the memory of idle ones is measured with.
 pub(super) const IDLE: usize = 10_000;

@@ -8,18 +8,18 @@ use tokio::process::Command;
 
 use super::paired::{Side, paired};
 use super::{Bench, Row, SECRET, rounds};
-use crate::access::AccessArgs;
-use crate::chat::ChatArgs;
-use crate::children::tied;
 use crate::client::Target;
-use crate::http::HttpArgs;
-use crate::kv::KvArgs;
-use crate::limits::ENDLESS;
-use crate::machine::scratch;
-use crate::others::median_share;
+use crate::client::access::AccessArgs;
+use crate::experiments::limits::ENDLESS;
+use crate::host::background_load::median_share;
+use crate::host::children::tied;
+use crate::host::machine::scratch;
+use crate::host::spawn::Server;
 use crate::report::{Report, grouped};
-use crate::spawn::Server;
 use crate::statistics::median;
+use crate::workloads::chat::ChatArgs;
+use crate::workloads::http::HttpArgs;
+use crate::workloads::kv::KvArgs;
 
 /// What the name of such a row ends with.
 pub(super) const SUFFIX: &str = "-secured";

@@ -7,21 +7,21 @@ use anyhow::Context;
 
 use super::paired::Pair;
 use super::{Bench, Row, rounds};
-use crate::bare::Kind;
 use crate::client::Target;
-use crate::http::HttpArgs;
-use crate::job::Shape;
-use crate::limits::cassandra::{Keyspace, REPLICATION, ROOMS, TEXT_BYTES, rows_rate};
-use crate::limits::kafka::{Brokers, Load, Topics};
-use crate::listener::Listeners;
-use crate::machine::{process_seconds, seed};
+use crate::experiments::bare::Kind;
+use crate::experiments::limits::cassandra::{Keyspace, REPLICATION, ROOMS, TEXT_BYTES, rows_rate};
+use crate::experiments::limits::kafka::{Brokers, Load, Topics};
+use crate::host::machine::{process_seconds, seed};
+use crate::host::spawn::Server;
+use crate::host::temporary::Temporary;
+use crate::load::message_plan::Shape;
+use crate::load::run::Run;
+use crate::load::subscribers::Listeners;
 use crate::options::{Rules, arguments};
-use crate::persist::PersistArgs;
 use crate::report::{Report, grouped};
-use crate::run::Run;
-use crate::spawn::Server;
 use crate::statistics::median;
-use crate::temporary::Temporary;
+use crate::workloads::http::HttpArgs;
+use crate::workloads::persist::PersistArgs;
 
 /// Messages a second, as k6 would send them to one room with ten listeners: slow, as a usual day has it, then a rush.
 const RAMP: &str = "1000..10000..26000";

@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use crate::client::{Target, Targets};
-use crate::ledger::ServerCounts;
 use crate::report::Report;
+use crate::results::ledger::ServerCounts;
 
 /// A server, and what it had counted before all of them.
 pub(super) struct Together {

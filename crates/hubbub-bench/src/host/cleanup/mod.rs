@@ -19,7 +19,7 @@ use crate::options::Common;
 /// Names that a workload uses, and makes where they are missing.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Makes {
-    /// Nothing, or what [`Workload::prepare`](crate::engine::Workload::prepare) notes itself.
+    /// Nothing, or what [`Workload::prepare`](crate::workloads::engine::Workload::prepare) notes itself.
     #[default]
     Nothing,
     /// Rooms from 1 to a number, behind a prefix.

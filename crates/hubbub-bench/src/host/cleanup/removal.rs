@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::Thing;
-use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::phase::join;
+use crate::client::caller::{Caller, get};
+use crate::load::room_load::join;
 
 /// Connections that remove what has many names.
 const CONNECTIONS: usize = 16;

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Deserialize;
 
-use crate::machine::processors_in;
+use crate::host::machine::processors_in;
 
 /// Processors by their numbers, as a scenario has them: `"2,3"` or `"0-3"`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

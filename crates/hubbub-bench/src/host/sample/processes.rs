@@ -5,7 +5,7 @@ use std::fs;
 use super::DATABASE_CORES;
 use super::raw::{Named, Raw};
 use super::threads::{Thread, threads};
-use crate::machine::{core_seconds, may_use, number_in, process_seconds, status};
+use crate::host::machine::{core_seconds, may_use, number_in, process_seconds, status};
 
 /// The load generator and the servers as samples name them, and how they name the processors that a process used.
 pub(crate) const GENERATOR: &str = "generator";
@@ -122,7 +122,7 @@ pub(super) fn cores(raw: &mut Raw) {
 
 /// Whether it is the process `main`, or was started by it.
 pub(super) fn is_of(pid: u32, main: u32) -> bool {
-    pid == main || crate::machine::parent(pid) == Some(main)
+    pid == main || crate::host::machine::parent(pid) == Some(main)
 }
 
 /// Processes whose names begin so, or the one of this id.
@@ -134,7 +134,7 @@ pub(super) fn pids_named(name: &str) -> Vec<u32> {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         comm.trim_end().starts_with(name)
     };
-    crate::process_tree::ids().into_iter().filter(is_named).collect()
+    crate::host::process_tree::ids().into_iter().filter(is_named).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What servers say of themselves at `/metrics`.
 
 use super::raw::Raw;
-use crate::ledger::{exact_sum, values_of};
+use crate::results::ledger::{exact_sum, values_of};
 
 /// What the mean time of the server's batches is called in samples, from the first statement to the commit.
 pub(crate) const BATCH_MS: &str = "batch ms";

@@ -16,11 +16,11 @@ use super::raw::Raw;
 #[cfg(feature = "postgres")]
 use super::{DATABASE_CORES, LOCK_WAITS};
 use crate::client::Targets;
-use crate::engine::Setup;
+use crate::host::background_load::processes_at;
+use crate::load::run::Run;
 use crate::options::Common;
-use crate::others::processes_at;
-use crate::persist::PersistArgs;
-use crate::run::Run;
+use crate::workloads::engine::Setup;
+use crate::workloads::persist::PersistArgs;
 
 /// Where to ask; nothing is asked where nothing is known.
 pub(crate) struct Source {
@@ -48,13 +48,13 @@ const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numback
 async fn main_process(client: &tokio_postgres::Client) -> anyhow::Result<Option<u32>> {
     let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await?.get(0);
     let pid = u32::try_from(pid).ok().filter(|pid| pids_named(POSTGRES).contains(pid));
-    Ok(pid.and_then(crate::machine::parent))
+    Ok(pid.and_then(crate::host::machine::parent))
 }
 
 /// The processes of a database; none if it runs elsewhere.
 #[cfg(feature = "postgres")]
 pub(crate) async fn database_pids(url: &str) -> anyhow::Result<Vec<u32>> {
-    let client = crate::limits::postgres::connect(url).await?;
+    let client = crate::experiments::limits::postgres::connect(url).await?;
     let Some(main) = main_process(&client).await? else { return Ok(Vec::new()) };
     Ok(pids_named(POSTGRES).into_iter().filter(|pid| is_of(*pid, main)).collect())
 }
@@ -82,7 +82,7 @@ fn watched_names(common: &Common, has_rabbitmq: bool) -> Vec<String> {
 
 /// Whether a process of this name, or id, is there.
 fn is_there(name: &str) -> bool {
-    pids_named(name).into_iter().any(|pid| crate::machine::status(pid).is_some())
+    pids_named(name).into_iter().any(|pid| crate::host::machine::status(pid).is_some())
 }
 
 impl Source {
@@ -92,7 +92,7 @@ impl Source {
         #[cfg(feature = "postgres")]
         let database = match common.database.as_deref().filter(|url| url.starts_with("postgres")) {
             Some(url) => {
-                let connecting = crate::limits::postgres::connect(url).await;
+                let connecting = crate::experiments::limits::postgres::connect(url).await;
                 Some(connecting.context("the database given by --database cannot be reached")?)
             }
             None => None,
@@ -143,7 +143,7 @@ impl Source {
         source.run = Some(run);
         #[cfg(feature = "amqp")]
         if let Some(url) = args.broker() {
-            let channel = crate::persist::amqp::connect(url).await?.create_channel().await?;
+            let channel = crate::workloads::persist::amqp::connect(url).await?.create_channel().await?;
             source.broker = Some((channel, args.queues.clone()));
         }
         Ok(source)
@@ -173,7 +173,7 @@ impl Source {
         if let Some((channel, queues)) = &self.broker {
             let mut waiting = Some(0);
             for queue in queues {
-                let depth = crate::persist::amqp::depth(channel, queue).await.ok();
+                let depth = crate::workloads::persist::amqp::depth(channel, queue).await.ok();
                 waiting = waiting.zip(depth).map(|(all, one)| all + one);
             }
             raw.figures.extend(waiting.map(|count| ("in the broker".to_owned(), count as f64)));
@@ -192,7 +192,7 @@ impl Source {
             raw.figures.extend(
                 self.watched
                     .database_pid
-                    .map(|pid| (DATABASE_CORES.to_owned(), crate::machine::may_use(pid))),
+                    .map(|pid| (DATABASE_CORES.to_owned(), crate::host::machine::may_use(pid))),
             );
             raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
             raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
@@ -216,7 +216,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sample::{DATABASE_CORES, samples_csv};
+    use crate::host::sample::{DATABASE_CORES, samples_csv};
 
     #[tokio::test]
     async fn this_process_is_seen() {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::machine::{field, number_in, schedstat, used_seconds};
+use crate::host::machine::{field, number_in, schedstat, used_seconds};
 
 /// Threads that are read each second, of all processes of one name together: each costs some 20 µs. Of more than these, nothing
 /// of threads is known.

@@ -12,9 +12,9 @@ use hubbub_core::invariant::saturate;
 pub(crate) use rate::{Rate, RateSpan, Schedule};
 use tokio::sync::Semaphore;
 
-use crate::feed::Feed;
-use crate::job::{Job, below};
-use crate::run::Run;
+use crate::load::feed::Feed;
+use crate::load::message_plan::{Job, below};
+use crate::load::run::Run;
 
 /// Messages that may be due and wait to be sent. Those behind them are made when there is space; they count from when they were
 /// due all the same, see [`due_us`].
@@ -194,7 +194,7 @@ mod tests {
     fn run() -> Run {
         let target = crate::client::Target::parse("127.0.0.1:1").expect("address");
         let rules = crate::options::arguments("rules", &[]).expect("defaults");
-        Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules)
+        Run::new(target, crate::load::message_plan::Shape::new(1, 10, None, ""), rules)
     }
 
     #[tokio::test]

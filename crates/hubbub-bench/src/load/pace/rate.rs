@@ -7,8 +7,8 @@ use std::time::Duration;
 use hubbub_core::invariant::saturate;
 use serde::{Serialize, Serializer};
 
+use crate::load::run::Run;
 use crate::options::duration;
-use crate::run::Run;
 
 /// Steps of a rate, at most: a rate is copied as a whole.
 const STEPS_MAX: usize = 16;

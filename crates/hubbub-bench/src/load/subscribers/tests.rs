@@ -6,14 +6,15 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::client::Target;
-use crate::job::Shape;
+use crate::load::message_plan::Shape;
+use crate::load::run::TIMES;
 use crate::options::{Rules, arguments};
-use crate::run::TIMES;
 
 /// Its server sends these messages to whoever subscribes first, and then closes.
 async fn cut_off_after(listener: TcpListener, seqs: &[u64]) {
     for connection in 0.. {
-        let (mut wire, _) = crate::bare::upgrade(listener.accept().await.unwrap().0).await.unwrap();
+        let (mut wire, _) =
+            crate::experiments::bare::upgrade(listener.accept().await.unwrap().0).await.unwrap();
         assert!(wire.stream().read_buf(&mut Vec::new()).await.unwrap() > 0, "it subscribes");
         write::write_text(&mut wire.out, b"{\"type\":\"subscribed\",\"roomId\":\"1\"}");
         if connection == 0 {

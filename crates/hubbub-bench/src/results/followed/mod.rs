@@ -28,7 +28,7 @@ use seconds::Seconds;
 use timeline::{Asker, Delivered, Events, MessageTimeline, TimelineAnswer};
 
 use crate::client::Target;
-use crate::run::Run;
+use crate::load::run::Run;
 use crate::statistics::Moments;
 
 /// Messages that wait to be asked about.

@@ -108,7 +108,7 @@ impl Seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::followed::tests::noted;
+    use crate::results::followed::tests::noted;
 
     #[test]
     fn few_say_nothing() {

@@ -71,7 +71,7 @@ fn nothing_is_kept_where_nothing_can_be_followed() {
 async fn what_is_older_than_a_failure_is_not_asked_about() {
     let target = crate::client::Target::parse("127.0.0.1:1").unwrap();
     let rules = crate::options::arguments("rules", &[]).unwrap();
-    let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules);
+    let run = Run::new(target, crate::load::message_plan::Shape::new(1, 10, None, ""), rules);
     (1..=100).for_each(|seq| run.followed.note(noted(seq)));
     run.followed.ask_rest(&run).await;
     assert!(run.followed.state.lock().waiting.is_empty());

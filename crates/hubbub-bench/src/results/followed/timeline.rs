@@ -11,8 +11,8 @@ use hubbub_core::invariant::saturate;
 use serde_json::Value;
 
 use super::{Noted, STEPS, Steps};
-use crate::caller::Caller;
-use crate::run::Run;
+use crate::client::caller::Caller;
+use crate::load::run::Run;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// So many questions in a row that led to nothing end it: the server has no timeline, or not of that time.
@@ -140,7 +140,7 @@ impl<'a> Asker<'a> {
         let answer: Result<Value, _> = answer.ok()?;
         self.callers.insert(server, caller);
         let timeline = answer.ok().filter(|answer| answer.get("events").is_some())?;
-        Some(Part { timeline, start: start_by(crate::machine::now(), self.run) })
+        Some(Part { timeline, start: start_by(crate::host::machine::now(), self.run) })
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
     fn a_wall_clock_that_was_set_meanwhile_counts_as_it_is() {
         let target = crate::client::Target::parse("127.0.0.1:1").unwrap();
         let rules = crate::options::arguments("rules", &[]).unwrap();
-        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules);
+        let run = Run::new(target, crate::load::message_plan::Shape::new(1, 10, None, ""), rules);
         let now = Timestamp::parse("2001-01-01T00:00:00Z").unwrap();
         let before_us = run.now_us();
         let ran_us = u64::try_from(now.as_micros() - start_by(now, &run)).unwrap();

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 
 use super::KeyLedger;
 use super::keys::{Keys, Popularity, Seen};
-use crate::caller::Caller;
 use crate::client::Cause;
+use crate::client::caller::Caller;
 use crate::client::post::split_response;
-use crate::job::share_of;
-use crate::pace::Due;
-use crate::record::Ending;
-use crate::worker::Worker;
+use crate::load::message_plan::share_of;
+use crate::load::pace::Due;
+use crate::load::worker::Worker;
+use crate::results::record::Ending;
 
 /// Operations, in the order of their numbers in the record.
 pub(super) const KINDS: [&str; 3] = ["get", "put", "delete"];

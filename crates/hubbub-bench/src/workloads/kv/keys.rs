@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::message::write_u64;
 
-use crate::job::{Filler, share_of};
+use crate::load::message_plan::{Filler, share_of};
 
 #[derive(Debug, Default)]
 struct KeyVersions {

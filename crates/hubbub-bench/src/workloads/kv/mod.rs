@@ -20,15 +20,15 @@ use client::{Client, KINDS};
 use keys::{Keys, Popularity};
 
 use crate::agents::{Divided, Share, divided, split};
-use crate::engine::{Account, Setup, Workload};
-use crate::job::BENCH_PREFIX;
-use crate::live::Live;
-use crate::made::Makes;
+use crate::host::cleanup::Makes;
+use crate::load::message_plan::BENCH_PREFIX;
+use crate::load::pace::Due;
+use crate::load::phases::{Pacing, Phases, Timetable};
+use crate::load::run::Run;
+use crate::load::worker::{Worker, work_paced};
 use crate::options::{CONNECTIONS_MAX, Patience, TEXT_BYTES_MAX, sizes};
-use crate::pace::Due;
-use crate::phases::{Pacing, Phases, Timetable};
-use crate::run::Run;
-use crate::worker::{Worker, work_paced};
+use crate::progress::Live;
+use crate::workloads::engine::{Account, Setup, Workload};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -236,7 +236,7 @@ impl KvArgs {
             Kind::Mixed => (popular, self.get, self.put),
         };
         client::Common {
-            keys: Keys::new(crate::machine::seed(), self.keys, self.value_bytes, &self.key_prefix),
+            keys: Keys::new(crate::host::machine::seed(), self.keys, self.value_bytes, &self.key_prefix),
             popularity,
             get,
             put,

@@ -8,10 +8,10 @@ use anyhow::ensure;
 use tokio::task::JoinSet;
 
 use super::client::Common;
-use crate::caller::Caller;
 use crate::client::Target;
-use crate::live::Live;
-use crate::phase::join;
+use crate::client::caller::Caller;
+use crate::load::room_load::join;
+use crate::progress::Live;
 
 const CONNECTIONS: usize = 8;
 const BATCH: u64 = 500;

@@ -12,12 +12,12 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
 
 use super::PersistArgs;
-use crate::engine::{self, Loading};
-use crate::job::Job;
-use crate::lane::{Answer, Lane};
+use crate::host::temporary::{Remove, Temporary};
+use crate::load::in_flight::{Answer, InFlight};
+use crate::load::message_plan::Job;
+use crate::load::run::Counts;
 use crate::options::arguments;
-use crate::run::Counts;
-use crate::temporary::{Remove, Temporary};
+use crate::workloads::engine::{self, Loading};
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,19 +34,19 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Connection> {
     connected.context("connecting to RabbitMQ")
 }
 
-/// Publishes all messages of a lane. One after another, so that each counts from when it goes out.
-pub(super) async fn publish(url: String, exchange: String, mut lane: Lane) -> anyhow::Result<()> {
+/// Publishes all messages of a in_flight. One after another, so that each counts from when it goes out.
+pub(super) async fn publish(url: String, exchange: String, mut in_flight: InFlight) -> anyhow::Result<()> {
     let connection = connect(&url).await?;
-    Counts::add(&lane.run.counts.opened, 1);
+    Counts::add(&in_flight.run.counts.opened, 1);
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    let (run, exchange) = (Arc::clone(&lane.run), ShortString::from(exchange));
+    let (run, exchange) = (Arc::clone(&in_flight.run), ShortString::from(exchange));
     let mut under_way = VecDeque::new();
     loop {
         let mut message = None;
         let write = |job: &Job| {
             let (mut body, mut now) = (Vec::new(), Vec::new());
-            crate::machine::now().write(&mut now);
+            crate::host::machine::now().write(&mut now);
             run.shape.write_bulk(job, &now, &mut body);
             message = Some((format!("room.{}", run.shape.room_name(job.room)), body));
         };
@@ -54,9 +54,9 @@ pub(super) async fn publish(url: String, exchange: String, mut lane: Lane) -> an
             biased;
             confirmed = next_confirm(&mut under_way), if !under_way.is_empty() => {
                 under_way.pop_front();
-                note(&mut lane, confirmed?)?;
+                note(&mut in_flight, confirmed?)?;
             }
-            is_filled = lane.filled(1, write) => if !is_filled { break },
+            is_filled = in_flight.filled(1, write) => if !is_filled { break },
         }
         let Some((key, body)) = message else { continue };
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
@@ -66,7 +66,7 @@ pub(super) async fn publish(url: String, exchange: String, mut lane: Lane) -> an
         let published = tokio::time::timeout(PATIENCE, publishing).await;
         under_way.push_back(published.context("the broker takes no messages, see its alarms")??);
     }
-    lane.hand_over();
+    in_flight.hand_over();
     connection.close(200, "done".into()).await.context("closing the connection to RabbitMQ")
 }
 
@@ -77,13 +77,13 @@ async fn next_confirm(
     tokio::time::timeout(PATIENCE, confirm).await.context("no confirm in time")
 }
 
-fn note(lane: &mut Lane, confirmed: lapin::Result<Confirmation>) -> anyhow::Result<()> {
-    lane.begin_read();
+fn note(in_flight: &mut InFlight, confirmed: lapin::Result<Confirmation>) -> anyhow::Result<()> {
+    in_flight.begin_read();
     let answer = match confirmed {
         Ok(Confirmation::Ack(None)) => Answer::Confirmed,
         refused => Answer::Refused { retryable: refused.is_err() },
     };
-    lane.on_answer(&answer).map_err(|_| anyhow::anyhow!("a confirm of nothing"))
+    in_flight.on_answer(&answer).map_err(|_| anyhow::anyhow!("a confirm of nothing"))
 }
 
 pub(crate) async fn depth(channel: &Channel, queue: &str) -> anyhow::Result<u64> {

@@ -23,23 +23,23 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
+use crate::analysis::backlog::REPEATS;
+use crate::analysis::main_phase::EarlyEnd;
 use crate::client::Targets;
-use crate::engine::{self, Account, Loading, Setup, Workload};
-use crate::feed::Feed;
-use crate::job::{BENCH_PREFIX, Shape};
-use crate::lane::Lane;
-use crate::ledger::sum;
-use crate::listener::Listeners;
-use crate::live::Live;
-use crate::made::Makes;
-use crate::main_phase::EarlyEnd;
+use crate::host::cleanup::Makes;
+use crate::host::sample::Source;
+use crate::load::feed::Feed;
+use crate::load::in_flight::InFlight;
+use crate::load::message_plan::{BENCH_PREFIX, Shape};
+use crate::load::pace::{SLEEP_MIN, feed_paced, supply};
+use crate::load::room_load;
+use crate::load::run::Run;
+use crate::load::subscribers::Listeners;
 use crate::options::{Common, Patience, Rules, TEXT_BYTES_MAX, arguments, duration, sizes};
-use crate::pace::{SLEEP_MIN, feed_paced, supply};
-use crate::phase;
+use crate::progress::Live;
 use crate::report::MESSAGES;
-use crate::run::Run;
-use crate::sample::Source;
-use crate::settling::REPEATS;
+use crate::results::ledger::sum;
+use crate::workloads::engine::{self, Account, Loading, Setup, Workload};
 use persisted::{Persisted, Stored};
 use preset::{Plan, Preset};
 
@@ -177,7 +177,7 @@ impl Workload for PersistArgs {
         }
         let maximum = self.run_before(setup).await?;
         let plan = maximum.map_or_else(|| Plan::of(self), |maximum| Plan::endurance(self, maximum));
-        let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
+        let shape = Shape::of_residents(crate::host::machine::seed(), self.users, self.text_bytes);
         let shape = shape.of_rooms(self.rooms);
         let run = Run::new(setup.targets.clone(), shape, self.rules()?);
         let run = Arc::new(run.scheduled(plan.schedule(0)?.as_ref()));
@@ -263,7 +263,8 @@ impl PersistArgs {
         let failed = Arc::new(Mutex::new(None));
         let mut tasks = JoinSet::new();
         for who in 0..publishers {
-            let publishing = self.publisher(who, Lane::new(Arc::clone(run), Arc::clone(&feed), who, None))?;
+            let publishing =
+                self.publisher(who, InFlight::new(Arc::clone(run), Arc::clone(&feed), who, None))?;
             let (feed, failed) = (Arc::clone(&feed), Arc::clone(&failed));
             tasks.spawn(async move {
                 if let Err(error) = publishing.await {
@@ -289,7 +290,7 @@ impl PersistArgs {
             .for_time(plan.time)
             .on_schedule(schedule)
             .followed_by(listeners);
-        phase::send_over(tasks, run, &feed, &live, patience, make).await;
+        room_load::send_over(tasks, run, &feed, &live, patience, make).await;
         let failed = failed.lock().take();
         failed.map_or(Ok(()), Err)
     }
@@ -298,13 +299,13 @@ impl PersistArgs {
     fn publisher(
         &self,
         who: usize,
-        lane: Lane,
+        in_flight: InFlight,
     ) -> anyhow::Result<Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>> {
         let Some(url) = self.broker() else {
-            return Ok(Box::pin(ndjson::publish(lane.run.targets.of(who).clone(), lane)));
+            return Ok(Box::pin(ndjson::publish(in_flight.run.targets.of(who).clone(), in_flight)));
         };
         #[cfg(feature = "amqp")]
-        return Ok(Box::pin(amqp::publish(url.to_owned(), self.exchange.clone(), lane)));
+        return Ok(Box::pin(amqp::publish(url.to_owned(), self.exchange.clone(), in_flight)));
         #[cfg(not(feature = "amqp"))]
         anyhow::bail!(
             "{}: this program was built without the feature amqp",
@@ -402,7 +403,7 @@ async fn stored_by(targets: &Targets) -> anyhow::Result<(u64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settling::tests::repeating;
+    use crate::analysis::backlog::tests::repeating;
 
     #[tokio::test]
     async fn what_is_stored_again_after_the_wait_is_counted() {

@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::caller::Caller;
+use crate::client::caller::Caller;
 use crate::client::post::read_answer;
 use crate::client::refusal::is_retryable;
 use crate::client::{Cause, Target};
-use crate::lane::{Answer, Lane};
-use crate::run::{Counts, Run};
+use crate::load::in_flight::{Answer, InFlight};
+use crate::load::run::{Counts, Run};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Publishes all messages of a lane, as many in a request as it may have in flight.
-pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()> {
-    let run = Arc::clone(&lane.run);
+/// Publishes all messages of a in_flight, as many in a request as it may have in flight.
+pub(super) async fn publish(target: Target, mut in_flight: InFlight) -> anyhow::Result<()> {
+    let run = Arc::clone(&in_flight.run);
     let mut caller = open(&target, &run).await?;
     loop {
         let (mut body, mut count, mut now) = (Vec::new(), 0, Vec::new());
-        let due = lane.deadline().filter(|_| lane.has_delayed());
+        let due = in_flight.deadline().filter(|_| in_flight.has_delayed());
         let write = |job: &_| {
             if now.is_empty() {
-                crate::machine::now().write(&mut now);
+                crate::host::machine::now().write(&mut now);
             }
             run.shape.write_bulk(job, &now, &mut body);
             body.push(b'\n');
             count += 1;
         };
-        let filling = lane.filled(usize::MAX, write);
+        let filling = in_flight.filled(usize::MAX, write);
         let is_filled = match due {
             // Nobody else wakes it when what is sent again has its time.
             Some(due) => tokio::time::timeout_at(due.into(), filling).await,
@@ -47,26 +47,26 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
             Ok((200, answered)) => answered,
             // What the server could not take now, it may take later.
             Ok((status, answered)) if is_retryable(status, answered.as_bytes()) => {
-                give_up(&mut lane, Cause::Refused).await;
+                give_up(&mut in_flight, Cause::Refused).await;
                 continue;
             }
             Ok((status, answered)) => bail!("the server answered {status}: {answered}"),
             Err(cause) => {
                 run.counts.lost(cause);
-                give_up(&mut lane, cause).await;
+                give_up(&mut in_flight, cause).await;
                 caller = open(&target, &run).await?;
                 continue;
             }
         };
         let lines = answered.lines().count();
         ensure!(lines == count, "{lines} answers to {count} messages");
-        lane.begin_read();
+        in_flight.begin_read();
         for line in answered.lines() {
-            let heard = lane.on_answer(&read_line(line));
+            let heard = in_flight.on_answer(&read_line(line));
             heard.ok().with_context(|| format!("the answer {line} is not understood"))?;
         }
     }
-    lane.hand_over();
+    in_flight.hand_over();
     Ok(())
 }
 
@@ -77,9 +77,9 @@ async fn open(target: &Target, run: &Run) -> anyhow::Result<Caller> {
 }
 
 /// Counts what was sent as unconfirmed, and waits before more is sent.
-async fn give_up(lane: &mut Lane, cause: Cause) {
-    let failures = lane.on_lost(cause).max(1);
-    tokio::time::sleep(lane.run.rules.patience.wait_after(failures)).await;
+async fn give_up(in_flight: &mut InFlight, cause: Cause) {
+    let failures = in_flight.on_lost(cause).max(1);
+    tokio::time::sleep(in_flight.run.rules.patience.wait_after(failures)).await;
 }
 
 fn read_line(line: &str) -> Answer<'_> {
@@ -100,10 +100,10 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::feed::Feed;
-    use crate::job::Shape;
+    use crate::load::feed::Feed;
+    use crate::load::message_plan::Shape;
     use crate::options::arguments;
-    use crate::persist::PersistArgs;
+    use crate::workloads::persist::PersistArgs;
 
     const OVERLOADED: &str =
         r#"{"code":"overloaded","title":"overloaded","status":503,"retryable":true,"detail":"later"}"#;
@@ -163,7 +163,7 @@ mod tests {
         let feed = Feed::new(10);
         feed.push(&mut jobs);
         feed.end();
-        publish(target, Lane::new(Arc::clone(&run), feed, 0, None)).await.unwrap();
+        publish(target, InFlight::new(Arc::clone(&run), feed, 0, None)).await.unwrap();
         assert_eq!(run.counts.totals(), [3, 3, 0, 0], "sent, accepted, rejected, unconfirmed");
         assert_eq!((run.counts.retries.sum(), run.counts.opened.load(Ordering::Relaxed)), (1, 1));
         let requests = requests.lock();

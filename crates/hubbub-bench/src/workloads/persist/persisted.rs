@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::ledger::{exact_sum, sum};
+use crate::host::sample::buckets::Buckets;
 use crate::report::grouped;
-use crate::sample::buckets::Buckets;
+use crate::results::ledger::{exact_sum, sum};
 
 /// Messages that were stored.
 #[derive(Debug, Clone, Copy)]
@@ -211,8 +211,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::engine::Findings as _;
     use crate::report::{Delivery, MESSAGES, Report};
+    use crate::workloads::engine::Findings as _;
 
     /// Of a run that drained, or published, 5 messages, of which 4 were stored.
     fn report(is_drained: bool) -> Report {

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::PersistArgs;
+use crate::load::pace::{Rate, Schedule};
 use crate::options::Common;
-use crate::pace::{Rate, Schedule};
 
 const BASELINE: u64 = 500_000;
 const STRESS: u64 = 1_000_000;
@@ -136,8 +136,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Loading;
     use crate::options::arguments;
+    use crate::workloads::engine::Loading;
 
     #[test]
     fn names_stand_for_runs() {

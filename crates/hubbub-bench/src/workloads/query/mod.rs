@@ -13,16 +13,16 @@ use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::caller::get;
+use crate::client::caller::get;
 use crate::client::{Target, Targets};
-use crate::engine::{self, Account, Loading, Setup, Workload};
-use crate::http::HttpArgs;
+use crate::host::background_load::BackgroundLoadMeter;
+use crate::load::run::Run;
 use crate::options::{arguments, duration, seconds};
-use crate::others::OthersMeter;
-use crate::query_load::{QueryTemplate, ask, below, schedule};
-use crate::record::Stats;
 use crate::report::{Origin, Report};
-use crate::run::Run;
+use crate::results::record::Stats;
+use crate::workloads::engine::{self, Account, Loading, Setup, Workload};
+use crate::workloads::http::HttpArgs;
+use crate::workloads::query_load::{QueryTemplate, ask, below, schedule};
 
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct QueryArgs {
@@ -172,7 +172,7 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
     let (messages, _) = Holdings::look(&target, own.window).await?;
     let mut answers = Answers::new(own, messages);
     let engines = || common.servers.iter().chain(&common.database).map(String::as_str);
-    let meter = || OthersMeter::start(engines());
+    let meter = || BackgroundLoadMeter::start(engines());
     for kind in 0..KINDS.len() {
         let own = QueryArgs { alone: Some(kind), ..own.clone() };
         let meter = meter();
@@ -219,8 +219,8 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Findings as _;
-    use crate::others::marks;
+    use crate::host::background_load::marks;
+    use crate::workloads::engine::Findings as _;
 
     #[test]
     fn questions_are_about_what_there_is() {
@@ -240,7 +240,7 @@ mod tests {
 
     /// Of one question, which took 60 ms.
     fn answers_of(name: &'static str, others: Option<f64>, faults: &[String]) -> Answers {
-        let mut dist = crate::record::Dist::default();
+        let mut dist = crate::results::record::Dist::default();
         dist.add(60_000);
         let mut answers = Answers::new(&arguments("query", &[]).unwrap(), 1);
         let mut report = Report::new("query", "operations", Value::Null);

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{Answers, KINDS, QueryResult};
-use crate::engine::Findings;
-use crate::others::{NOT_KNOWN, marks};
-use crate::record::Stats;
+use crate::host::background_load::{NOT_KNOWN, marks};
 use crate::report::{Table, bar_rows, escape, flags, grouped, page, preformatted, repeat, write_files};
+use crate::results::record::Stats;
+use crate::workloads::engine::Findings;
 
 impl Findings for Answers {
     fn is_clean(&self) -> bool {

@@ -7,11 +7,11 @@ use hubbub_core::invariant::saturate;
 
 use super::command::{QueueCommand, Said};
 use super::{Kind, QueueTarget, Stage};
-use crate::caller::Caller;
 use crate::client::Cause;
-use crate::job::share_of;
-use crate::record::Ending;
-use crate::worker::Worker;
+use crate::client::caller::Caller;
+use crate::load::message_plan::share_of;
+use crate::load::worker::Worker;
+use crate::results::record::Ending;
 
 /// Operations, in the order of their numbers in the record.
 pub(super) const KINDS: [&str; 4] = ["send", "get", "read", "list"];

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use hubbub_core::message::write_u64;
 use serde::{Deserialize, Serialize};
 
-use crate::caller::Caller;
+use crate::client::caller::Caller;
 use crate::client::post::split_response;
 use crate::client::{Cause, Target};
 

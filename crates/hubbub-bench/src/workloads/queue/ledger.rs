@@ -9,7 +9,7 @@ use hubbub_core::message::write_u64;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
-use crate::job::Filler;
+use crate::load::message_plan::Filler;
 
 /// Numbers that one part of the map has.
 const PART: u64 = 1 << 20;

@@ -26,14 +26,14 @@ pub(crate) use ledger::QueueLedger;
 use setup::{Bulk, QueueTarget, bulk};
 
 use crate::client::{Target, Targets};
-use crate::engine::{Account, Setup, Workload};
-use crate::live::Live;
-use crate::made::Made;
+use crate::host::cleanup::Made;
+use crate::load::pace::{Due, Schedule};
+use crate::load::phases::{Pacing, Phases, Timetable};
+use crate::load::run::Run;
+use crate::load::worker::{Worker, work_paced};
 use crate::options::{CONNECTIONS_MAX, Patience, TEXT_BYTES_MAX, duration, seconds, sizes};
-use crate::pace::{Due, Schedule};
-use crate::phases::{Pacing, Phases, Timetable};
-use crate::run::Run;
-use crate::worker::{Worker, work_paced};
+use crate::progress::Live;
+use crate::workloads::engine::{Account, Setup, Workload};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -152,7 +152,7 @@ impl Workload for QueueArgs {
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Stage>> {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
-        let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
+        let ledger = MessageLedger::new(crate::host::machine::seed(), self.bytes);
         let made = &setup.common.made;
         // What is left for a later run stays.
         let made = if self.kind == Kind::Populate { &made.kept() } else { made };

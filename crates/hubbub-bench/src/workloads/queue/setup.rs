@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 
 use super::Stage;
 use super::command::{Dialect, QueueCommand, Said};
-use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::live::Live;
-use crate::phase::join;
+use crate::client::caller::{Caller, get};
+use crate::load::room_load::join;
+use crate::progress::Live;
 
 /// Connections that fill queues, and register clients. No divisor of a round number of clients or queues, so that each
 /// comes to all of them.
@@ -119,7 +119,7 @@ fn fillers(
         let (stage, place, live) = (Arc::clone(stage), place.clone(), Arc::clone(live));
         fillers.spawn(async move {
             let mut caller = Caller::open(&place.dialect.target, TIMEOUT).await?;
-            let random = SeededRandom::new(crate::machine::seed().wrapping_add(who as u64));
+            let random = SeededRandom::new(crate::host::machine::seed().wrapping_add(who as u64));
             let mut pairs = pairs(who, &stage.clients, &place.queues);
             let mut done = 0;
             while done < share {

@@ -2,19 +2,19 @@
 
 use hubbub_core::ErrorCode::*;
 
-use super::super::access;
+use super::super::api_keys;
 use super::super::endpoint::{Endpoint, delete, get, post};
 use super::super::operation::Media::*;
 use super::super::permission::Permission;
 use super::super::revocations;
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
-    get("/v1/auth/me", |call| Box::pin(access::me(call)))
+    get("/v1/auth/me", |call| Box::pin(api_keys::me(call)))
         .needs(Permission::Caller)
         .named("getMe", "Who calls, and until when")
         .gives(&[(200, Json("Me"), "")])
         .refuses_only(&[Invalid, Forbidden]),
-    post("/v1/auth/session", |call| Box::pin(access::open_session(call)))
+    post("/v1/auth/session", |call| Box::pin(api_keys::open_session(call)))
         .needs(Permission::Caller)
         .named("openSession", "Keep the token in a cookie")
         .about(
@@ -23,12 +23,12 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         )
         .gives(&[(204, Nothing, "The answer sets the cookie.")])
         .refuses_only(&[Invalid, Forbidden]),
-    delete("/v1/auth/session", |call| Box::pin(access::close_session(call)))
+    delete("/v1/auth/session", |call| Box::pin(api_keys::close_session(call)))
         .needs(Permission::Open)
         .named("closeSession", "Log out")
         .about("Forgets the cookie. If `Authorization` has the token of a login, the login ends, on every server of the store.")
         .gives(&[(204, Nothing, "")]),
-    post("/v1/auth/keys", |call| Box::pin(access::create_key(call)))
+    post("/v1/auth/keys", |call| Box::pin(api_keys::create_key(call)))
         .needs(Permission::Admin)
         .named("createApiKey", "Create an API key for a service")
         .about(
@@ -38,7 +38,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .takes(Json("KeyDraft"))
         .gives(&[(201, Json("NewApiKey"), "")])
         .refuses(&[Malformed, Invalid, NotSupported]),
-    get("/v1/auth/keys", |call| Box::pin(access::list_keys(call)))
+    get("/v1/auth/keys", |call| Box::pin(api_keys::list_keys(call)))
         .needs(Permission::Admin)
         .named("listApiKeys", "List API keys")
         .gives(&[(200, Json("ApiKeyList"), "")])
@@ -59,7 +59,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .named("listRevocations", "List what is revoked")
         .gives(&[(200, Json("RevocationList"), "")])
         .refuses(&[Invalid, Forbidden]),
-    delete("/v1/auth/keys/{keyId}", |call| Box::pin(access::revoke_key(call)))
+    delete("/v1/auth/keys/{keyId}", |call| Box::pin(api_keys::revoke_key(call)))
         .needs(Permission::Admin)
         .named("revokeApiKey", "Revoke an API key")
         .about("Once it is answered, no server of the store accepts the key, and sockets it opened close within a second.")

@@ -3,8 +3,8 @@
 //! **To add an endpoint**: write its handler, an entry in the file of its subject, and examples in `spec/examples.jsonl`.
 //! The process test `documents_are_true` sends the examples and compares every answer with its example and schema.
 
-mod access;
 mod accounts;
+mod api_keys;
 mod backups;
 mod keys;
 mod leases;
@@ -69,7 +69,7 @@ pub(super) static TAGS: &[Tag] = &[
     tag(
         "Access",
         "Who calls, accounts, keys for services, and what is revoked; `docs/security.md` is a guide.",
-        &[access::ENDPOINTS, accounts::ENDPOINTS],
+        &[api_keys::ENDPOINTS, accounts::ENDPOINTS],
     ),
     tag(
         "Watching",

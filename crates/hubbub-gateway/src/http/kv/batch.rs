@@ -104,7 +104,7 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
     let body: BatchBody = object_of_bytes(&bytes)?;
     let (ops, gets) = check(&body, gateway.limits.value_bytes, call.caller_ref()?)?;
     // Before anything is changed: then a refusal says so.
-    let _turn = if gets.is_empty() { None } else { Some(gateway.unread.begin_large().await?) };
+    let _turn = if gets.is_empty() { None } else { Some(gateway.outgoing_memory.permit_large().await?) };
     let applied = if ops.is_empty() { None } else { Some(gateway.apply(&ops).await?) };
     let mut outcomes = applied.iter().flat_map(|applied| applied.outcomes());
     let mut out = b"{\"put\":[".to_vec();

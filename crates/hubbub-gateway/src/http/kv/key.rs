@@ -10,7 +10,7 @@ use hubbub_core::FieldError;
 use hubbub_core::kv::KEY_BYTES_MAX;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use crate::auth::list::RESERVED;
+use crate::auth::credential_store::RESERVED;
 use crate::problem::Problem;
 
 pub(crate) const KEY_RULE: &str = "must be 1 to 512 bytes, written as in a path: % and two hex digits for a byte; what begins with %00hubbub/ is reserved";

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::key::{self, KEY_RULE};
 use crate::Gateway;
-use crate::auth::list::RESERVED;
+use crate::auth::credential_store::RESERVED;
 use crate::http::endpoint::Call;
 use crate::http::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, cut, refuse_faults, require};
 use crate::http::types::{Epoch, Key, Revision, Time};

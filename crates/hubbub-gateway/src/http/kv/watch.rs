@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::key;
 use super::list::prefix_of;
 use crate::Gateway;
-use crate::auth::listed::ConnectionKind;
+use crate::auth::open_connections::ConnectionKind;
 use crate::auth::session::Session;
 use crate::http::Answer;
 use crate::http::endpoint::Call;
@@ -21,9 +21,9 @@ use crate::http::sse::{
 };
 use crate::http::streamed::{Gone, Writer};
 use crate::json::{write_number, write_text};
+use crate::outgoing_memory;
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
-use crate::unread;
 
 const PAGE: usize = 1_000;
 
@@ -159,7 +159,7 @@ impl Watcher {
     }
 
     async fn send(&self, out: &mut Vec<u8>) -> Result<(), Gone> {
-        let events = unread::counted(&self.peer.reader, std::mem::take(out).into());
+        let events = outgoing_memory::charge(&self.peer.reader, std::mem::take(out).into());
         write_events(&self.writer, events).await
     }
 

@@ -23,7 +23,7 @@ pub(in super::super) async fn browse(call: Call) -> Answer {
     let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let after = call.query.number("after", &mut faults).unwrap_or(0);
     refuse_faults(faults)?;
-    let _turn = gateway.unread.begin_large().await?;
+    let _turn = gateway.outgoing_memory.permit_large().await?;
     let mut messages = gateway.store.waiting(queue.clone(), after, limit + 1).await?.ok_or_else(no_queue)?;
     let has_more = messages.len() > limit;
     messages.truncate(limit);

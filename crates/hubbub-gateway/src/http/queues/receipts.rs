@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hubbub_core::kv::Condition;
 use hubbub_core::{ErrorCode, KvOp};
 
-use super::super::access::{change, no_random};
+use super::super::api_keys::{change, no_random};
 use crate::Gateway;
 use crate::auth::receipts::{KEY, ReceiptFormat, make_key};
 use crate::problem::Problem;

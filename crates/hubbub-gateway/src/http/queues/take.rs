@@ -22,11 +22,11 @@ use crate::Gateway;
 use crate::auth::caller::Requirement;
 use crate::auth::receipts::ReceiptFormat;
 use crate::auth::session::Session;
+use crate::incoming_memory::FREE_BYTES;
 use crate::json::object_or_default;
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::submit::Applied;
-use crate::unfinished::FREE_BYTES;
 
 /// Of requests for more messages than this, few are on their way at a time.
 const FEW: usize = 4;
@@ -193,7 +193,7 @@ impl<'a> Taking<'a> {
         if self.take.max <= FEW {
             return Ok(None);
         }
-        self.gateway.unread.begin_take(patience).await.map(Some)
+        self.gateway.outgoing_memory.permit_take(patience).await.map(Some)
     }
 
     /// Once the token has expired or was revoked, nothing is taken any more.
@@ -264,7 +264,7 @@ mod tests {
         };
         send(&gateway, "first").await;
         let mut turns = Vec::new();
-        while let Some(turn) = gateway.unread.begin_take(Duration::ZERO).now_or_never() {
+        while let Some(turn) = gateway.outgoing_memory.permit_take(Duration::ZERO).now_or_never() {
             turns.push(turn.unwrap());
         }
         let (large, small) = (taking(FEW + 1), taking(FEW));
@@ -277,11 +277,11 @@ mod tests {
         let taken = large.await.unwrap();
         assert_eq!(texts(&taken), ["second"]);
         assert!(
-            gateway.unread.begin_take(Duration::ZERO).now_or_never().is_none(),
+            gateway.outgoing_memory.permit_take(Duration::ZERO).now_or_never().is_none(),
             "its turn ends with the answer"
         );
         drop(taken);
-        assert!(gateway.unread.begin_take(Duration::ZERO).now_or_never().is_some());
+        assert!(gateway.outgoing_memory.permit_take(Duration::ZERO).now_or_never().is_some());
     }
 
     /// Whoever waits for its turn may be revoked meanwhile.
@@ -309,7 +309,7 @@ mod tests {
             session: Session::open(&gateway.auth, caller),
         };
         let mut turns = Vec::new();
-        while let Some(turn) = gateway.unread.begin_take(Duration::ZERO).now_or_never() {
+        while let Some(turn) = gateway.outgoing_memory.permit_take(Duration::ZERO).now_or_never() {
             turns.push(turn.unwrap());
         }
         let ended = taking(&caller);

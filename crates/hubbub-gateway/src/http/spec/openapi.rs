@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::examples::{Example, examples};
 use super::schemas::{self, schema, with_limits};
-use crate::auth::credentials::COOKIE_NAME;
+use crate::auth::request_token::COOKIE_NAME;
 use crate::http::endpoint::Endpoint;
 use crate::http::endpoints::{TAGS, Tag};
 use crate::http::operation::{Media, Parameter, caller_parameters, header, path_parameter};

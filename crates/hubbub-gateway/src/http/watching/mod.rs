@@ -22,7 +22,7 @@ use super::store_read::read_something;
 use super::streamed::{Gone, Writer};
 use super::types::Id;
 use crate::Gateway;
-use crate::auth::listed::ConnectionKind;
+use crate::auth::open_connections::ConnectionKind;
 use crate::auth::session::Session;
 use crate::problem::Problem;
 use crate::server::Peer;

@@ -1,12 +1,12 @@
 //! Figures, and the name that they must get.
 
 use super::super::Verdict;
-use super::super::seen::{Commit, Database, Disk, Hot, OnProcessor, Pool, Subscribers};
+use super::super::figures::{Commit, Database, Disk, Hot, OnProcessor, Pool, Subscribers};
 use super::*;
 
 /// A run in which nothing is remarkable.
-fn quiet() -> Seen {
-    Seen {
+fn quiet() -> Figures {
+    Figures {
         cores: 4,
         server: Some(Processors { run: 0.5, waited: 0.1, may_use: 4.0, hottest: None }),
         generator: Some(Processors { run: 0.4, waited: 0.1, may_use: 4.0, hottest: None }),
@@ -18,11 +18,11 @@ fn quiet() -> Seen {
         empty_ms: Some(0.2),
         in_pipeline: Some(1.6),
         under_way: Some(0.98),
-        ..Seen::default()
+        ..Figures::default()
     }
 }
 
-fn name(change: impl FnOnce(&mut Seen)) -> &'static str {
+fn name(change: impl FnOnce(&mut Figures)) -> &'static str {
     let mut seen = quiet();
     change(&mut seen);
     Verdict::of(seen).finding.bottleneck.name()
@@ -43,7 +43,7 @@ fn each_fault_has_its_name() {
     assert_eq!(name(|_| {}), "not found");
     assert_eq!(name(|seen| seen.generator_stopped = Some(0.5)), "generator");
     assert_eq!(name(|seen| seen.reached = Some(0.99)), "the load itself");
-    let only_broker = |seen: &mut Seen| (seen.reached, seen.store_lag_s) = (Some(0.99), Some(9.0));
+    let only_broker = |seen: &mut Figures| (seen.reached, seen.store_lag_s) = (Some(0.99), Some(9.0));
     assert_ne!(name(only_broker), "the load itself", "the store did not keep up");
     assert_eq!(name(|seen| seen.generator = on(1.9, 0.0, 4)), "generator");
     assert_eq!(
@@ -64,28 +64,29 @@ fn each_fault_has_its_name() {
     let limited = Processors { run: 0.48, waited: 0.0, may_use: 0.5, hottest: None };
     assert_eq!(name(|seen| seen.server = Some(limited.clone())), "server CPU", "its group has no more");
     assert_eq!(name(|seen| seen.commit = Some(commit(0.95, 0.1, 1.0))), "disk flush");
-    let elsewhere = |seen: &mut Seen| seen.commit = Some(Commit { syncs: false, ..commit(0.95, 0.1, 1.0) });
+    let elsewhere =
+        |seen: &mut Figures| seen.commit = Some(Commit { syncs: false, ..commit(0.95, 0.1, 1.0) });
     assert_eq!(name(elsewhere), "database");
-    let serial = |seen: &mut Seen| {
+    let serial = |seen: &mut Figures| {
         (seen.commit, seen.in_pipeline) = (Some(commit(0.2, 0.1, 6.0)), Some(12.8));
     };
     assert_eq!(name(serial), "commit wait");
-    let of_others = |seen: &mut Seen| {
+    let of_others = |seen: &mut Figures| {
         serial(seen);
         seen.in_pipeline = Some(60.0);
     };
     assert_eq!(name(of_others), "not found");
-    let thread = |seen: &mut Seen| {
+    let thread = |seen: &mut Figures| {
         seen.commit = Some(commit(0.95, 0.9, 1.0));
         seen.server.as_mut().unwrap().hottest = Some(hot(0.9));
     };
     assert_eq!(name(thread), "one hot thread");
-    let worker = |seen: &mut Seen| {
+    let worker = |seen: &mut Figures| {
         let hottest = Some(Hot { name: "tokio-rt-worker".to_owned(), ..hot(0.98) });
         seen.server = Some(Processors { run: 1.0, waited: 0.0, may_use: 4.0, hottest });
     };
     assert_eq!(name(worker), "server CPU", "server.threads may be 1");
-    let crowded = |seen: &mut Seen| (seen.others, seen.server) = (Some(3.0), on(0.5, 1.0, 4));
+    let crowded = |seen: &mut Figures| (seen.others, seen.server) = (Some(3.0), on(0.5, 1.0, 4));
     assert_eq!(name(crowded), "other processes");
     assert_eq!(name(|seen| seen.reached = Some(1.0)), "the load itself");
 }
@@ -108,7 +109,7 @@ fn a_broker_behind_a_full_server_is_not_the_bottleneck() {
 #[test]
 fn a_pool_is_the_bottleneck_only_where_much_of_the_latency_is_spent_waiting_for_it() {
     let clients = |latency_ms, per_second, pool| {
-        move |seen: &mut Seen| {
+        move |seen: &mut Figures| {
             (seen.latency_ms, seen.per_second) = (latency_ms, per_second);
             seen.pool = Some(pool);
         }
@@ -116,7 +117,7 @@ fn a_pool_is_the_bottleneck_only_where_much_of_the_latency_is_spent_waiting_for_
     let wide = Pool { waiting: 4.5, connections: 64.0, wait_ms: 1.8 };
     let many = clients(54.0, 6_000.0, wide);
     assert_eq!(name(many), "not found");
-    let busy = |seen: &mut Seen| {
+    let busy = |seen: &mut Figures| {
         many(seen);
         seen.database = Some(Database { processors: 3.9, may_use: 4.0, lock_waiting: Some(0.0) });
     };
@@ -129,11 +130,11 @@ fn a_pool_is_the_bottleneck_only_where_much_of_the_latency_is_spent_waiting_for_
 /// Figures of a quarter of an hour that asked for 238,000/s: the latency is the backlog at the client.
 #[test]
 fn an_open_loop_that_falls_behind_is_judged_by_what_comes_after_the_send() {
-    let late = |seen: &mut Seen| {
+    let late = |seen: &mut Figures| {
         (seen.per_second, seen.latency_ms, seen.waited_ms) = (199_240.0, 31_518.0, 31_508.3);
         (seen.reached, seen.window) = (Some(0.837), Some(2_000.0));
     };
-    let with = |change: fn(&mut Seen)| {
+    let with = |change: fn(&mut Figures)| {
         let mut seen = quiet();
         late(&mut seen);
         change(&mut seen);
@@ -142,7 +143,7 @@ fn an_open_loop_that_falls_behind_is_judged_by_what_comes_after_the_send() {
     let said =
         "84 % of the rate that was asked for was reached: messages waited 31.5 s on average in the generator";
     for (change, name) in [
-        ((|_| {}) as fn(&mut Seen), "the load's window"),
+        ((|_| {}) as fn(&mut Figures), "the load's window"),
         (|seen| seen.window = Some(8_000.0), "not found"),
         (|seen| seen.confirm_ms = Some(6.0), "broker"),
         (|seen| seen.empty_ms = Some(6.0), "network"),
@@ -193,7 +194,7 @@ fn what_the_disk_did_is_evidence_of_a_slow_flush() {
     let commit = commit(0.9, 0.1, 1.0);
     let said = |flush_ms| {
         let disk = Some(Disk { busy: 0.394, flush_ms });
-        Verdict::of(Seen { commit: Some(commit.clone()), disk, ..quiet() }).finding.evidence
+        Verdict::of(Figures { commit: Some(commit.clone()), disk, ..quiet() }).finding.evidence
     };
     let flush = said(Some(0.0412));
     assert!(
@@ -204,7 +205,7 @@ fn what_the_disk_did_is_evidence_of_a_slow_flush() {
     // The disk of this machine is not that of a database.
     let elsewhere = Commit { syncs: false, ..commit.clone() };
     let disk = Some(Disk { busy: 0.394, flush_ms: None });
-    let said = Verdict::of(Seen { commit: Some(elsewhere), disk, ..quiet() }).finding.evidence;
+    let said = Verdict::of(Figures { commit: Some(elsewhere), disk, ..quiet() }).finding.evidence;
     assert!(!said.contains("disk"), "{said}");
 }
 
@@ -213,14 +214,14 @@ fn what_the_disk_did_is_evidence_of_a_slow_flush() {
 fn processor_time_that_nobody_saw_is_no_evidence() {
     let unseen = |syncs| Commit { syncs, on_processor: None, ..commit(0.95, 0.0, 1.0) };
     for (syncs, name) in [(true, Bottleneck::DiskFlush), (false, Bottleneck::Database)] {
-        let seen = Seen { server: None, commit: Some(unseen(syncs)), ..quiet() };
+        let seen = Figures { server: None, commit: Some(unseen(syncs)), ..quiet() };
         let Finding { bottleneck, evidence } = Verdict::of(seen).finding;
         assert_eq!(bottleneck, name);
         let said = "how much of that was the processor's is not known (give --server-pid)";
         assert!(evidence.ends_with(said), "{evidence}");
     }
     let commit = Some(Commit { busy: None, ..unseen(false) });
-    let finding = Verdict::of(Seen { server: None, commit, ..quiet() }).finding;
+    let finding = Verdict::of(Figures { server: None, commit, ..quiet() }).finding;
     assert_eq!(finding.bottleneck, Bottleneck::NotFound, "nobody knows how many threads share the work");
     assert!(finding.evidence.starts_with("what the server used is not known"), "{}", finding.evidence);
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::*;
-use crate::record::{Ending, Sample};
 use crate::report::MESSAGES;
+use crate::results::record::{Ending, Sample};
 
 /// Accepted messages, each begun so many ms after the start, and answered so many ms later, all after having waited for as long in
 /// the generator.
@@ -26,11 +26,11 @@ fn recorded(messages: impl Iterator<Item = (u32, u32)>, waited_ms: u32) -> (Reco
 }
 
 /// What is seen of them where 100 a second were asked for.
-fn seen_of(messages: impl Iterator<Item = (u32, u32)>, waited_ms: u32, sending_s: f64) -> Seen {
+fn seen_of(messages: impl Iterator<Item = (u32, u32)>, waited_ms: u32, sending_s: f64) -> Figures {
     let (record, report) = recorded(messages, waited_ms);
     let waited_ms = f64::from(waited_ms);
     let open = OpenLoop { asked_per_second: Some(100.0), sending_s, window: Some(50.0), waited_ms };
-    Seen::default().with(&record, &report, &[], open)
+    Figures::default().with(&record, &report, &[], open)
 }
 
 /// 200 messages in 2 s, whose answers take 200 ms.
@@ -43,7 +43,7 @@ fn a_short_run_is_not_late_because_of_its_last_answer() {
     assert!(late.missed().is_some_and(|share| (0.89..0.92).contains(&share)), "{late:?}");
     let (record, report) = recorded(messages(), 0);
     let open = OpenLoop { asked_per_second: None, sending_s: 2.0, window: Some(50.0), waited_ms: 0.0 };
-    let closed = Seen::default().with(&record, &report, &[], open);
+    let closed = Figures::default().with(&record, &report, &[], open);
     assert_eq!((closed.reached, closed.window), (None, None));
 }
 
@@ -135,6 +135,6 @@ fn a_database_of_which_only_the_processes_are_seen_counts() {
     let samples = [SystemSample { at_s: 1.0, values, ..SystemSample::default() }];
     let report = Report::new("http", MESSAGES, Value::Null);
     let open = OpenLoop { asked_per_second: None, sending_s: 0.0, window: None, waited_ms: 0.0 };
-    let database = Seen::default().with(&Record::new(&[]), &report, &samples, open).database.unwrap();
+    let database = Figures::default().with(&Record::new(&[]), &report, &samples, open).database.unwrap();
     assert_eq!((database.processors, database.may_use, database.lock_waiting), (3.6, 4.0, None));
 }

@@ -113,7 +113,7 @@ pub(super) fn disk_of(data: &Path) -> anyhow::Result<String> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::lab::cgroup) const V1: &str = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+    pub(in crate::host::lab::cgroup) const V1: &str = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
          32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
          38 31 0:35 /docker/abc /sys/fs/cgroup/blkio rw,relatime - cgroup cgroup rw,blkio\n";
 

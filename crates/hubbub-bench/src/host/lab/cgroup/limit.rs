@@ -128,7 +128,7 @@ fn bytes(text: &str) -> Option<u64> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::lab::cgroup) fn limits(all: &[(&str, &str)]) -> Vec<ResourceLimit> {
+    pub(in crate::host::lab::cgroup) fn limits(all: &[(&str, &str)]) -> Vec<ResourceLimit> {
         all.iter()
             .map(|(name, text)| ResourceLimit::parse(&format!("cgroup.server.{name}"), text).unwrap())
             .collect()

@@ -119,5 +119,5 @@ fn a_load_runs_before_and_after_its_main_phase() {
     let second = |second: u64| 1_000_000 * second..1_000_000 * (second + 1);
     assert_eq!([0, 1, 2].map(|at| schedule.due_in_main(second(at))), [100, 500, 500]);
     assert_eq!(schedule.due_in_main(0..u64::MAX), 600 + 1_500, "with what comes after it");
-    assert_eq!(schedule.patience(), crate::pace::patience(Duration::from_secs(7)));
+    assert_eq!(schedule.patience(), crate::load::pace::patience(Duration::from_secs(7)));
 }

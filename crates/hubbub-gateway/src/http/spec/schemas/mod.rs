@@ -28,8 +28,8 @@ use self::{keys as key_types, messages as message_types, queues as queue_types};
 use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
 use crate::http::{
-    ITEMS_MAX, access, accounts, backups, connections, health, kv, logins, members, queues as queue_answers,
-    revocations, rooms, stats, timeline, watching,
+    ITEMS_MAX, accounts, api_keys, backups, connections, health, kv, logins, members,
+    queues as queue_answers, revocations, rooms, stats, timeline, watching,
 };
 
 /// A reference to one of [`all`].
@@ -87,7 +87,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         queue_types::QueueReceipt, queue_types::QueueReceipts, queue_types::QueueMessages,
         queue_types::WaitingMessages, queue_types::Acked,
         kv::BatchBody, key_types::KeyChange, key_types::Watching, key_types::KeyBatchAnswer, health::Live,
-        access::KeyDraft, revocations::RevocationDraft, logins::LoginDraft, accounts::AccountDraft, accounts::RightsDraft,
+        api_keys::KeyDraft, revocations::RevocationDraft, logins::LoginDraft, accounts::AccountDraft, accounts::RightsDraft,
         accounts::PasswordDraft,
     );
     all.extend(schemas_of!(SchemaSettings::draft2020_12().for_serialize();
@@ -97,7 +97,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         stats::Current<stats::Totals>, stats::Current<stats::RoomStatsList>, stats::Current<stats::UserStatsList>,
         stats::Current<stats::HourStatsList>, stats::Current<stats::ActiveUsers>,
         stats::Current<stats::ParticipationList>, stats::Current<stats::Audit>, stats::Report,
-        health::Health, backups::Backup, access::Me, access::ApiKey, access::NewApiKey, access::ApiKeyList,
+        health::Health, backups::Backup, api_keys::Me, api_keys::ApiKey, api_keys::NewApiKey, api_keys::ApiKeyList,
         revocations::Revocation, revocations::RevocationList, logins::WaysToLogIn, logins::NewLogin, accounts::Account,
         accounts::AccountList, logins::LoginList, connections::ConnectionList, watching::Begun,
         watching::ServerState, crate::trends::Sample,

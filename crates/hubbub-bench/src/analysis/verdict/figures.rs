@@ -13,7 +13,7 @@ pub(crate) fn percent_missed(share: f64) -> String {
 /// Figures of the measured phase; processors are averages over it.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Seen {
+pub(crate) struct Figures {
     /// Of the machine.
     pub(crate) cores: usize,
     /// The server, of several the one that is nearest to its limit.
@@ -55,7 +55,7 @@ pub(crate) struct Seen {
     pub(crate) store_lag_s: Option<f64>,
 }
 
-impl Seen {
+impl Figures {
     /// From the send to the answer, the mean. Where an open loop falls behind, the latency grows for as long as the run
     /// lasts, and nearly all of it is the backlog in the generator: no part of the server is a share of that.
     pub(super) fn service_ms(&self) -> f64 {

@@ -28,7 +28,7 @@ run() {
     mkdir -p "$out/$kept"
     touch "$out/$kept/unfinished"
     # shellcheck disable=SC2086
-    if "$bin" bench run "$@" ${RUN_ARGS:-} --dir "${DATA:-$out}" --out "$out/$kept" --overwrite >"$out/$kept.log" 2>&1; then
+    if "$bin" bench run "$@" ${RUN_ARGS:-} --dir "${DATA:-$out}" --overwrite --out "$out/$kept" >"$out/$kept.log" 2>&1; then
         echo "$kept: done"
         sed -n "s/^  marked: /$kept: marked: /p" "$out/$kept/results.txt"
     else

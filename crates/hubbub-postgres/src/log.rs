@@ -169,6 +169,10 @@ impl LogStore for Postgres {
         })
     }
 
+    fn attached(&self) -> Read<'_, Option<LogIdentity>> {
+        Box::pin(async move { Ok(self.context.db.read(&ATTACHED, &[]).await?.first().map(identity)) })
+    }
+
     fn next_offsets(&self) -> Read<'_, Vec<NextOffset>> {
         Box::pin(async move {
             let rows = self.context.db.read(&OFFSETS, &[]).await?;
@@ -186,6 +190,10 @@ impl LogStore for Postgres {
     }
 }
 
+fn identity(row: &Row) -> LogIdentity {
+    LogIdentity { id: row.get(0), partitions: saturate(row.get::<_, i32>(1)) }
+}
+
 async fn attach(db: &Db, log: &LogIdentity) -> Result<Attached, ReadError> {
     let partitions = i32::try_from(log.partitions).ok().filter(|partitions| *partitions > 0);
     let Some(partitions) = partitions else {
@@ -193,7 +201,7 @@ async fn attach(db: &Db, log: &LogIdentity) -> Result<Attached, ReadError> {
         return Err(ReadError::Unavailable { reason });
     };
     let compare = |row: &Row| {
-        let found = LogIdentity { id: row.get(0), partitions: saturate(row.get::<_, i32>(1)) };
+        let found = identity(row);
         if found == *log { Attached::Same } else { Attached::Other(found) }
     };
     let attaching = db.run(ATTACH.what, async |tx| {

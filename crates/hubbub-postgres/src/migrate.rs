@@ -3,8 +3,10 @@
 //! Each version is a file that never changes after its release. Each runs in a transaction of its own, so that an interrupted
 //! run continues where it stopped.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use hubbub_core::backoff::Backoff;
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery, AsyncTransaction};
 use refinery_core::{Migration, Runner};
 use tokio_postgres::error::SqlState;
@@ -44,18 +46,24 @@ const LOCK: &str = "select pg_advisory_lock(7161616174)";
 
 /// How long a step waits for a lock. Whoever comes after it waits behind it, also those who only read: a backup that holds
 /// the table would stop all servers for as long as it takes.
-const PATIENCE: &str = "set lock_timeout = '2s'";
+const PATIENCE: &str = "set lock_timeout = '500ms'";
 /// A limit of the user's or the database's is meant for short statements: a step may take long, and so may the wait for another
 /// server that migrates.
 const UNLIMITED: &str = "set statement_timeout = 0; set lock_timeout = 0";
-/// Until the next attempt: those who waited behind the last one go on.
-const PAUSE: Duration = Duration::from_secs(1);
+/// What a killed process has begun ends with its connection; otherwise it would hold its locks until it is through, perhaps for
+/// hours. Not every system's PostgreSQL can look for that.
+const ENDS_WITH_CLIENT: &str = "set client_connection_check_interval = '1s'";
+/// After this time it is told that another server migrates.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Until the next attempt; each is twice the one before. Those who waited behind the last attempt go on, and the longer the
+/// lock is held the less they are held up.
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 /// Locks that a step takes before all else, where it would otherwise wait for a table while it holds another, on which it has
 /// worked for long: each attempt would begin that work anew, and hold up those who write.
 const LOCKS: [(&str, &str); 1] =
     [("V4__stats", "lock table takeouts in access exclusive mode; lock table messages, rooms in share mode")];
-/// Attempts of a run that the database ends because others hold its locks, or wait for them and it for theirs.
-const TRIES_MAX: u32 = 30;
+/// Attempts of a run that the database ends because others hold its locks, or wait for them and it for theirs: ten minutes.
+const TRIES_MAX: u32 = 24;
 
 /// `null` if there is no schema yet.
 const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
@@ -144,11 +152,20 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let waited = async |text: &str, client: &Client| {
         client.batch_execute(text).await.map_err(|error| open_error(&config, "waiting to migrate", &error))
     };
-    waited(&lock, &client).await?;
+    let _ = client.batch_execute(ENDS_WITH_CLIENT).await;
+    {
+        let mut locking = pin!(waited(&lock, &client));
+        if let Ok(locked) = tokio::time::timeout(SILENCE, &mut locking).await {
+            locked?;
+        } else {
+            tracing::info!("another server is migrating the schema; waiting for it");
+            locking.await?;
+        }
+    }
     waited(PATIENCE, &client).await?;
     // Another process may have migrated meanwhile.
     version(&client, &config).await?;
-    let mut tries = 1;
+    let (mut tries, mut pauses) = (1, PAUSES);
     loop {
         // Goes on behind the last version that is done.
         let Err(error) = runner()?.run_async(&mut Migrating(&mut client)).await else { return Ok(()) };
@@ -160,8 +177,12 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
             return Err(failed(&config, &error));
         }
         tries += 1;
-        tracing::warn!("a migration waits for others that use the tables (a backup?); trying again");
-        tokio::time::sleep(PAUSE).await;
+        let pause = pauses.exact_pause();
+        tracing::warn!(
+            seconds = pause.as_secs(),
+            "a migration waits for others that use the tables (a backup?); trying again after a pause"
+        );
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -268,6 +289,15 @@ fn cause(error: &refinery_core::Error) -> Option<&tokio_postgres::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Senders are held up for the time of a lock only, and a backup of some minutes ends no start.
+    #[test]
+    fn attempts_become_rarer_and_end_after_ten_minutes() {
+        let mut pauses = PAUSES;
+        let seconds: Vec<u64> = (1..TRIES_MAX).map(|_| pauses.exact_pause().as_secs()).collect();
+        assert_eq!(&seconds[..7], [1, 2, 4, 8, 16, 30, 30]);
+        assert!((540..660).contains(&seconds.iter().sum::<u64>()), "{seconds:?}");
+    }
 
     #[test]
     fn every_file_is_a_version() {

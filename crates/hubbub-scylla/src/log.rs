@@ -100,6 +100,12 @@ impl LogStore for Scylla {
         })
     }
 
+    fn attached(&self) -> Read<'_, Option<LogIdentity>> {
+        Box::pin(
+            async move { Ok(Attachment::read(&self.context.db).await?.map(|attached| attached.identity)) },
+        )
+    }
+
     fn next_offsets(&self) -> Read<'_, Vec<NextOffset>> {
         Box::pin(async move {
             let Some(log) = self.context.log.get() else { return Ok(Vec::new()) };

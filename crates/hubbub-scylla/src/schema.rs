@@ -115,6 +115,8 @@ const SHORT_MARKS: Version = Version {
 };
 
 const KEYSPACES: &str = "select keyspace_name from system_schema.keyspaces where keyspace_name = ?";
+const RECORDED_TABLE: &str =
+    "select table_name from system_schema.tables where keyspace_name = ? and table_name = 'schema_versions'";
 const RECORDED: &str = "create table if not exists schema_versions (part text, version int, name text, \
      primary key (part, version))";
 
@@ -146,8 +148,11 @@ pub(crate) async fn migrate(
     if run {
         ddl(session, keyspace, Some(RECORDED.to_owned())).await?;
     }
-    let recorded = recorded(session).await;
-    let recorded = if run { recorded? } else { recorded.unwrap_or_default() };
+    let recorded = if run || has_recorded(session, keyspace).await? {
+        recorded(session).await?
+    } else {
+        BTreeSet::new()
+    };
     if let Some(newer) = recorded.last().copied().filter(|newest| *newest > NEWEST) {
         return Err(OpenError(newer_schema(newer.into(), NEWEST.into())));
     }
@@ -164,6 +169,13 @@ pub(crate) async fn migrate(
         }
     }
     Ok(missing)
+}
+
+/// Whether anything was recorded ever. What cannot be read is not taken for an empty schema.
+async fn has_recorded(session: &Session, keyspace: &str) -> Result<bool, OpenError> {
+    let what = "looking for the table of the schema's versions";
+    let found = session.query_unpaged(RECORDED_TABLE, (keyspace,)).await.map_err(wrong(what))?;
+    Ok(found.into_rows_result().map_err(wrong(what))?.rows_num() > 0)
 }
 
 async fn recorded(session: &Session) -> Result<BTreeSet<i32>, OpenError> {

@@ -167,3 +167,22 @@ async fn what_a_newer_program_goes_on_with_is_left_to_it() {
     let refused = migrate(&keyspace.options(), true).await.unwrap_err();
     assert!(refused.to_string().contains("version 99"), "{refused}");
 }
+
+/// A plan of a keyspace whose versions cannot be read would name all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_is_not_taken_for_an_empty_schema() {
+    let keyspace = Keyspace::fresh();
+    let session: Session = SessionBuilder::new().known_node(host()).build().await.unwrap();
+    let name = &keyspace.0;
+    let execute = async |statement: &str| {
+        session.query_unpaged(statement, &[]).await.unwrap();
+    };
+    let replication = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}";
+    execute(&format!("create keyspace {name} with replication = {replication}")).await;
+    let all = migrate(&keyspace.options(), false).await.unwrap();
+    assert_eq!(all.first().map(|version| version.number), Some(1));
+    let columns = "(part text, version text, name text, primary key (part, version))";
+    execute(&format!("create table {name}.schema_versions {columns}")).await;
+    let refused = migrate(&keyspace.options(), false).await.unwrap_err().to_string();
+    assert!(refused.contains("the schema's version"), "{refused}");
+}

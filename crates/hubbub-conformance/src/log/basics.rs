@@ -18,6 +18,8 @@ use super::steps::{
 /// The first log is attached, and stays so over restarts and on every server. Others are named and change nothing.
 pub async fn one_log_is_attached(fixture: &mut impl LogFixture) {
     let second = fixture.open_second().await;
+    let attached = async |store: &Arc<dyn Store>| store.log().unwrap().attached().await.unwrap();
+    assert_eq!(attached(&fixture.store()).await, None);
     assert_eq!(attach(&fixture.store()).await, Attached::New);
     assert_eq!(next_offsets(&fixture.store()).await, [0; PARTITIONS as usize]);
     replay(&fixture.store(), &script()[..5], 5).await;
@@ -30,6 +32,7 @@ pub async fn one_log_is_attached(fixture: &mut impl LogFixture) {
         for store in [&fixture.store(), &second] {
             let answer = store.log().unwrap().attach(other.clone()).await.unwrap();
             assert_eq!(answer, Attached::Other(identity()), "{other:?}");
+            assert_eq!(attached(store).await, Some(identity()));
         }
     }
     fixture.restart(true).await;

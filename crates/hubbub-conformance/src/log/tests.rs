@@ -126,6 +126,11 @@ impl LogStore for InMemory {
         Box::pin(ready(Ok(answer)))
     }
 
+    fn attached(&self) -> Read<'_, Option<LogIdentity>> {
+        let attached = self.log.lock().as_ref().map(|log| log.identity.clone());
+        Box::pin(ready(Ok(attached)))
+    }
+
     fn next_offsets(&self) -> Read<'_, Vec<NextOffset>> {
         let next = self.log.lock().as_ref().map(|log| log.next.clone()).unwrap_or_default();
         Box::pin(ready(Ok(next.into_iter().map(Ok).collect())))

@@ -26,10 +26,11 @@ pub(super) struct Rejection {
     pub(super) reason: String,
 }
 
-/// Parses and checks a message, and passes it to `take`, with whether it had no id and got `made_id`.
+/// Parses and checks a message, and passes it to `take`, with whether it had no id and got `made_id`. What a server acknowledged is
+/// stored whatever `limits.message_bytes` says by now, and elsewhere: `text_bytes_max` is what the store takes.
 pub(super) fn read<R>(
     envelope: &Envelope<'_>,
-    limits: &Limits,
+    text_bytes_max: usize,
     now: Timestamp,
     made_id: &str,
     take: impl FnOnce(&Send<'_>, bool) -> R,
@@ -44,9 +45,10 @@ pub(super) fn read<R>(
     let room = if draft.room_id.is_some() { None } else { envelope.room };
     let is_nameless = draft.message_id.is_none() && envelope.message_id.is_none();
     let id = envelope.message_id.unwrap_or(made_id);
+    let limits = Limits { message_bytes: text_bytes_max, ..Limits::default() };
     let defaults = Defaults { room, user: None, id, now };
     let mut faults = Vec::new();
-    match draft.check(Rules::Api, limits, &defaults, &mut faults) {
+    match draft.check(Rules::Api, &limits, &defaults, &mut faults) {
         Some(send) => Ok(take(&send, is_nameless)),
         None => {
             let faults: Vec<_> = faults.iter().map(|f| format!("{} {}", f.field, f.rule)).collect();
@@ -91,6 +93,7 @@ pub(super) fn rejection_of(refusal: Refusal) -> Rejection {
 mod tests {
     use super::*;
     use hubbub_core::MessageType;
+    use hubbub_core::limits::MESSAGE_BYTES_MAX;
     use proptest::prelude::*;
 
     const NOW: Timestamp = Timestamp::from_micros(7_000_000);
@@ -98,7 +101,7 @@ mod tests {
     fn message(body: &str, room: &str, message_id: Option<&str>) -> Result<String, Rejection> {
         let room = (!room.is_empty()).then_some(room);
         let envelope = Envelope { body: body.as_bytes(), room, message_id };
-        read(&envelope, &Limits::default(), NOW, "made", |send, is_nameless| {
+        read(&envelope, MESSAGE_BYTES_MAX, NOW, "made", |send, is_nameless| {
             assert_eq!(is_nameless, send.id == "made");
             format!(
                 "{} {} {} {} {} {}",
@@ -150,6 +153,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_text_may_be_as_large_as_the_store_takes() {
+        let text = "x".repeat(70_000);
+        let body = format!(r#"{{"userId":"u","message":"{text}"}}"#);
+        let envelope = Envelope { body: body.as_bytes(), room: Some("r"), message_id: None };
+        assert_eq!(read(&envelope, MESSAGE_BYTES_MAX, NOW, "made", |send, _| send.text.len()), Ok(70_000));
+        let refused = read(&envelope, 69_999, NOW, "made", |_, _| ()).unwrap_err();
+        assert!(refused.code == ErrorCode::Invalid && refused.reason.contains("69999"), "{refused:?}");
+    }
+
     proptest! {
         #[test]
         fn a_body_survives_a_round_trip(
@@ -165,13 +178,13 @@ mod tests {
             let mut body = Vec::new();
             write(&send, &mut body);
             let envelope = Envelope { body: &body, room: None, message_id: None };
-            read(&envelope, &Limits::default(), NOW, "made", |read, is_nameless| assert!(*read == send && !is_nameless)).unwrap();
+            read(&envelope, MESSAGE_BYTES_MAX, NOW, "made", |read, is_nameless| assert!(*read == send && !is_nameless)).unwrap();
         }
 
         #[test]
         fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..99), key in "\\PC{0,20}", id in proptest::option::of("\\PC{0,20}")) {
             let envelope = Envelope { body: &body, room: Some(&key), message_id: id.as_deref() };
-            let _ = read(&envelope, &Limits::default(), NOW, "made", |_, _| ());
+            let _ = read(&envelope, MESSAGE_BYTES_MAX, NOW, "made", |_, _| ());
         }
 
         #[test]
@@ -179,7 +192,7 @@ mod tests {
             let fields: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
             let body = format!("{{{}}}", fields.join(","));
             let envelope = Envelope { body: body.as_bytes(), room: Some("r"), message_id: None };
-            let _ = read(&envelope, &Limits::default(), NOW, "made", |_, _| ());
+            let _ = read(&envelope, MESSAGE_BYTES_MAX, NOW, "made", |_, _| ());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What brokers deliver, decoded as the consumers do it, for fuzzers: they need no broker.
 
-use hubbub_core::limits::Limits;
+use hubbub_core::limits::MESSAGE_BYTES_MAX;
 use hubbub_core::{Op, OpBatch, Timestamp};
 
 use super::body::{self, Envelope};
@@ -17,7 +17,7 @@ pub fn message(
     now: Timestamp,
 ) -> Result<(OpBatch, Vec<u8>), String> {
     let envelope = Envelope { body, room, message_id };
-    let read = body::read(&envelope, &Limits::default(), now, "made", |send, _| {
+    let read = body::read(&envelope, MESSAGE_BYTES_MAX, now, "made", |send, _| {
         let (mut ops, mut written) = (OpBatch::default(), Vec::new());
         ops.push(&Op::Send(*send));
         body::write(send, &mut written);

@@ -12,6 +12,7 @@
 mod admission;
 #[cfg(feature = "amqp")]
 pub mod amqp;
+mod attached;
 pub mod backoff;
 #[cfg(any(feature = "amqp", feature = "kafka", feature = "fuzzing"))]
 #[cfg_attr(feature = "fuzzing", allow(dead_code, reason = "fuzzers have no broker"))]
@@ -31,6 +32,7 @@ use hubbub_core::OpBatch;
 
 use crate::batcher::{SubmitError, Ticket, Waiter};
 use crate::consumers::WaitingConsumers;
+use crate::pipeline::Pipeline;
 
 pub use crate::batcher::LogOptions;
 pub use direct::{DirectLog, StartError};
@@ -39,6 +41,8 @@ pub use direct::{DirectLog, StartError};
 pub struct Log {
     direct: Arc<DirectLog>,
     broker: Broker,
+    /// Why the store takes no rooms from a server without a broker.
+    refusal: Option<String>,
 }
 
 enum Broker {
@@ -70,19 +74,31 @@ pub struct LogHealth {
 impl Log {
     /// A log without a broker.
     pub fn direct(direct: Arc<DirectLog>) -> Self {
-        Self { direct, broker: Broker::None }
+        Self { direct, broker: Broker::None, refusal: None }
+    }
+
+    /// The same. It has a fault if the store takes its rooms from Kafka only; they can still be read.
+    pub async fn without_broker(pipeline: &Pipeline) -> Self {
+        let refusal = attached::refusal(&*pipeline.store).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "whether a log is attached to the store cannot be read");
+            None
+        });
+        if let Some(reason) = &refusal {
+            tracing::warn!("{reason}");
+        }
+        Self { refusal, ..Self::direct(pipeline.direct.clone()) }
     }
 
     /// A log with RabbitMQ, whose consumers submit to `direct`.
     #[cfg(feature = "amqp")]
     pub fn amqp(direct: Arc<DirectLog>, broker: amqp::Amqp) -> Self {
-        Self { direct, broker: Broker::Amqp(broker) }
+        Self { broker: Broker::Amqp(broker), ..Self::direct(direct) }
     }
 
     /// A log with Kafka, whose consumers submit to `direct`.
     #[cfg(feature = "kafka")]
     pub fn kafka(direct: Arc<DirectLog>, broker: kafka::Kafka) -> Self {
-        Self { direct, broker: Broker::Kafka(broker) }
+        Self { broker: Broker::Kafka(broker), ..Self::direct(direct) }
     }
 
     /// Queues all operations or none, in order. `waiter` is woken when the ticket has its outcomes. If
@@ -122,7 +138,7 @@ impl Log {
             Broker::None => LogHealth {
                 kind: "direct",
                 bus: "local",
-                fault: None,
+                fault: self.refusal.clone(),
                 alarm: None,
                 depth: None,
                 lag_us: None,

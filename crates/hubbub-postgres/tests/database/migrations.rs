@@ -152,6 +152,24 @@ async fn a_migrated_history_is_the_same() {
     assert_eq!(&*open(database.url.clone()).await.epoch(), "kept");
 }
 
+/// What is left of a killed process would hold its locks until it is through, or wait for others'.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_ends_with_its_process() {
+    let database = Database::fresh().await;
+    let [client, other] = [connect(&database.url).await, connect(&database.url).await];
+    other.batch_execute("select pg_advisory_lock(7161616174)").await.unwrap();
+    let killed = tokio::runtime::Runtime::new().unwrap();
+    killed.spawn(open(database.url.clone()));
+    until_waiting(&client, 1).await;
+    killed.shutdown_background();
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let began = std::time::Instant::now();
+    while client.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "it waits for ever");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Limits of the user's are for short statements. Here it waits for another server that migrates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_of_the_database_do_not_stop_a_migration() {

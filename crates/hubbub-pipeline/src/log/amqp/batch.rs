@@ -1,5 +1,6 @@
 //! A batch of deliveries from the broker, stored and acknowledged together.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
@@ -63,7 +64,7 @@ impl Batch {
         if message_id.is_none() {
             hubbub_core::id::write_uuid_v7(now, &*core.random, &mut made_id);
         }
-        let read = body::read(&envelope, &core.limits, now, &made_id, |send, is_nameless| {
+        let read = body::read(&envelope, core.options.text_bytes_max, now, &made_id, |send, is_nameless| {
             self.ops.push(&Op::Send(*send));
             core.metrics.log_nameless.inc_by(u64::from(is_nameless));
         });
@@ -87,8 +88,13 @@ impl Batch {
         while let Err(reason) = self.store(core).await {
             core.metrics.log_retried.inc();
             tracing::warn!(messages = self.len(), %reason, "storing a batch from the broker failed; retrying");
-            backoff.pause_unless(&stop).await?;
+            let mut pausing = pin!(backoff.pause_unless(&stop));
+            tokio::select! {
+                paused = &mut pausing => paused?,
+                () = core.look_for_log() => pausing.await?,
+            }
         }
+        *core.refusal.lock() = None;
         let rejected =
             self.deliveries.iter().filter_map(|(delivery, rejection)| Some((delivery, rejection.as_ref()?)));
         if let Err(reason) = letters::publish(core, rejected).await {

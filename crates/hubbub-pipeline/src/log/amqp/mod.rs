@@ -26,8 +26,7 @@ use std::time::Duration;
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::essential::supervise;
 use hubbub_core::invariant::saturate;
-use hubbub_core::limits::Limits;
-use hubbub_core::{Essential, OpBatch};
+use hubbub_core::{Essential, OpBatch, Store};
 use lapin::tcp::OwnedTLSConfig;
 use lapin::types::ShortString;
 use lapin::{Channel, Connection};
@@ -36,7 +35,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::lag::Storing;
-use super::{DirectLog, LogHealth};
+use super::{DirectLog, LogHealth, attached};
 use crate::batcher::{QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
@@ -63,6 +62,8 @@ pub struct AmqpOptions {
     pub prefetch: u16,
     /// Bound of messages that wait for the broker.
     pub queue: QueueLimits,
+    /// Longest text that the store takes, in bytes.
+    pub text_bytes_max: usize,
 }
 
 /// How long a shutdown waits for the broker and the store.
@@ -73,12 +74,14 @@ struct Core {
     options: AmqpOptions,
     tls: OwnedTLSConfig,
     exchange: ShortString,
-    limits: Limits,
     direct: Arc<DirectLog>,
+    store: Arc<dyn Store>,
     publisher: Publisher,
     storing: Storing,
     /// Why nothing is consumed; `None` = consumers run.
     consumer_fault: Mutex<Option<String>>,
+    /// Why the store takes no rooms from here any more: another server attached a log to it. `None` = it does.
+    refusal: Mutex<Option<String>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
     metrics: Arc<Metrics>,
@@ -88,6 +91,13 @@ impl Core {
     /// Leaves the lag as it is when nothing is being stored.
     fn measure_lag(&self) {
         self.storing.measure(self.clock.now(), &self.metrics.log_lag);
+    }
+
+    /// Looks why storing failed. Nothing more is accepted if it always will.
+    async fn look_for_log(&self) {
+        if let Ok(refusal) = attached::refusal(&*self.store).await {
+            *self.refusal.lock() = refusal;
+        }
     }
 }
 
@@ -101,22 +111,29 @@ pub struct Amqp {
 }
 
 impl Amqp {
-    /// Connects, declares the topology, checks permissions, and starts publishing and consuming.
-    pub async fn start(options: AmqpOptions, limits: Limits, pipeline: Pipeline) -> Result<Self, AmqpError> {
-        let Pipeline { direct, clock, random, metrics, .. } = pipeline;
+    /// Connects, declares the topology, checks permissions, and starts publishing and consuming. Refuses a store that takes its
+    /// rooms from another log: nothing that the broker confirms would ever be stored.
+    pub async fn start(options: AmqpOptions, pipeline: Pipeline) -> Result<Self, AmqpError> {
+        let Pipeline { direct, store, clock, random, metrics, .. } = pipeline;
+        let refusal = attached::refusal(&*store).await;
+        let refusal = refusal.map_err(|error| AmqpError(format!("asking the store for its log: {error}")))?;
+        if let Some(reason) = refusal {
+            return Err(AmqpError(reason));
+        }
         let tls = connect::tls(options.ca.as_deref())?;
         let publisher = Publisher::new(options.queue, clock.clone(), metrics.clone());
         let exchange = options.exchange.as_str().into();
-        let (storing, consumer_fault) = Default::default();
+        let (storing, consumer_fault, refusal) = Default::default();
         let core = Core {
             options,
             tls,
             exchange,
-            limits,
             direct,
+            store,
             publisher,
             storing,
             consumer_fault,
+            refusal,
             clock,
             random,
             metrics,
@@ -136,13 +153,18 @@ impl Amqp {
     }
 
     pub(super) fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
+        if self.core.refusal.lock().is_some() {
+            return Err(SubmitError::Unavailable);
+        }
         let publication = Publication::of_messages(ops, &self.core.exchange, self.core.clock.now());
         self.core.publisher.submit(publication, waiter, Origin::Client)
     }
 
     pub(super) fn health(&self) -> LogHealth {
         let metrics = &self.core.metrics;
-        let fault = self.core.publisher.fault().or_else(|| self.core.consumer_fault.lock().clone());
+        let core = &self.core;
+        let refusal = core.refusal.lock().clone();
+        let fault = refusal.or_else(|| core.publisher.fault()).or_else(|| core.consumer_fault.lock().clone());
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
         LogHealth {

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hubbub_core::clock::SeededRandom;
+use hubbub_core::limits::MESSAGE_BYTES_MAX;
 use hubbub_core::{
     Change, ErrorCode, LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext, log_partition,
 };
@@ -258,17 +259,30 @@ fn read_message(
     }
     let room = message.key().and_then(text);
     let envelope = Envelope { body: message.payload().unwrap_or_default(), room, message_id };
-    let read = body::read(&envelope, &core.limits, position.appended_at, made_id, |send, is_nameless| {
-        core.metrics.log_nameless.inc_by(u64::from(is_nameless));
-        let partition = log_partition::of_room(send.room, core.topics.partitions);
-        if partition != position.partition {
-            let mut body = Vec::new();
-            body::write(send, &mut body);
-            return Fate::Misplaced(partition, send.room.to_owned(), body);
-        }
-        ops.push_at(&Op::Send(*send), position);
-        Fate::Message
-    });
+    let read = body::read(
+        &envelope,
+        MESSAGE_BYTES_MAX,
+        position.appended_at,
+        made_id,
+        |send, is_nameless| {
+            core.metrics.log_nameless.inc_by(u64::from(is_nameless));
+            let partition = log_partition::of_room(send.room, core.topics.partitions);
+            if partition != position.partition {
+                let mut body = Vec::new();
+                body::write(send, &mut body);
+                // The topic surely takes what has this size.
+                if body.len().saturating_add(aside::RECORD_OVERHEAD) > core.options.record_bytes_max() {
+                    let reason = format!(
+                        "this room belongs to partition {partition} of the topic, and the message is too large to be moved there"
+                    );
+                    return Fate::Rejected(Rejection { code: ErrorCode::Invalid, reason });
+                }
+                return Fate::Misplaced(partition, send.room.to_owned(), body);
+            }
+            ops.push_at(&Op::Send(*send), position);
+            Fate::Message
+        },
+    );
     read.unwrap_or_else(Fate::Rejected)
 }
 

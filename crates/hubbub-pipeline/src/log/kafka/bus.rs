@@ -20,6 +20,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
+use hubbub_core::limits::MESSAGE_BYTES_MAX;
 use hubbub_core::{Message, Op, OpBatch, Timestamp, log_partition};
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
@@ -322,7 +323,7 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
                 let prev = seq.saturating_sub(1).saturating_sub(gap);
                 let (body, received_at) = (message.get().as_bytes(), Timestamp::from_micros(us));
                 let envelope = Envelope { body, room: Some(room), message_id: None };
-                let published = body::read(&envelope, &core.limits, received_at, "", |sent, _| {
+                let published = body::read(&envelope, MESSAGE_BYTES_MAX, received_at, "", |sent, _| {
                     publish(prev, &Message { seq, received_at, sent: *sent });
                 });
                 if published.is_err() {

@@ -53,7 +53,6 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::invariant::saturate;
-use hubbub_core::limits::Limits;
 use hubbub_core::store::Store;
 use hubbub_core::{LogIdentity, Op, OpBatch, log_partition};
 use parking_lot::Mutex;
@@ -80,6 +79,7 @@ use topics::Topics;
 
 pub use address::{Brokers, KafkaError};
 pub use security::{KafkaSecurity, SaslMechanism};
+pub use settings::RETENTION_MIN;
 
 /// Options of Kafka.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +140,6 @@ struct Core {
     topics: Topics,
     /// What the store knows the topic by.
     identity: LogIdentity,
-    limits: Limits,
     direct: Arc<DirectLog>,
     store: Arc<dyn Store>,
     attachment: Attachment,

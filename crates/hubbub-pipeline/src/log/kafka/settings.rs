@@ -1,7 +1,11 @@
 //! Settings of topics that exist: some are refused, others are warned of.
 
-/// A store may lag behind for at least so long, in milliseconds, without a loss.
-const RETENTION_MS_MIN: i64 = 3_600_000;
+use std::time::Duration;
+
+use hubbub_core::invariant::saturate;
+
+/// A store may lag behind for at least so long without a loss.
+pub const RETENTION_MIN: Duration = Duration::from_secs(3_600);
 
 /// What a topic is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +60,9 @@ impl Topic<'_> {
         if value("message.timestamp.type") != "LogAppendTime" {
             fatal.push(wanted("message.timestamp.type", &"LogAppendTime"));
         }
-        if number("retention.ms").is_some_and(|retention| (0..RETENTION_MS_MIN).contains(&retention)) {
-            fatal.push(wanted("retention.ms", &self.retention_ms));
+        let retention_ms_min = saturate(RETENTION_MIN.as_millis());
+        if number("retention.ms").is_some_and(|retention| (0..retention_ms_min).contains(&retention)) {
+            fatal.push(wanted("retention.ms", &self.retention_ms.max(RETENTION_MIN.as_millis())));
         }
         if let Some(refusal) = fatal.into_iter().next() {
             return Err(refusal);
@@ -159,6 +164,9 @@ mod tests {
                 assert_eq!(warned.len(), usize::from(is_of_all), "{warned:?}");
             }
         }
+        let of_a_second = Topic { retention_ms: 1_000, ..topic(Purpose::Messages) };
+        let refused = check(of_a_second, &[("retention.ms", "1000")]).unwrap_err();
+        assert!(refused.ends_with("retention.ms=3600000"), "{refused}");
         for (name, value) in [("retention.ms", "-1"), ("retention.ms", "3600000")] {
             assert_eq!(check(topic(Purpose::Messages), &[(name, value)]), Ok(Vec::new()));
         }

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hubbub_core::essential::{Essential, supervise};
-use hubbub_core::limits::Limits;
 use hubbub_core::log_position::Attached;
 use hubbub_core::{LogIdentity, LogPosition, LogStore, Op, OpBatch, log_partition};
 use rdkafka::consumer::BaseConsumer;
@@ -32,11 +31,7 @@ const OFFSET_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Kafka {
     /// Creates or checks the topics, attaches the log to the store, and starts.
-    pub async fn start(
-        options: KafkaOptions,
-        limits: Limits,
-        pipeline: Pipeline,
-    ) -> Result<Self, KafkaError> {
+    pub async fn start(options: KafkaOptions, pipeline: Pipeline) -> Result<Self, KafkaError> {
         let Pipeline { direct, store, hub, members, clock, random, metrics, .. } = pipeline;
         let Some(log_store) = store.log() else {
             let reason = "this store cannot take rooms from Kafka: use --store postgres://… or scylla://…, or --log direct";
@@ -61,7 +56,6 @@ impl Kafka {
             options,
             topics,
             identity,
-            limits,
             direct,
             store,
             attachment: Default::default(),

@@ -23,7 +23,7 @@ const FORWARDED: &str = "hubbub-forwarded";
 const TRUNCATED: &str = "hubbub-truncated";
 /// What a header, and a record and the batch that it is written in, take besides their contents, at most.
 const HEADER_OVERHEAD: usize = 10;
-const RECORD_OVERHEAD: usize = 1_024;
+pub(super) const RECORD_OVERHEAD: usize = 1_024;
 /// Of a key that a truncated dead letter keeps, and of any reason.
 const KEY_MAX: usize = 1_024;
 const REASON_MAX: usize = 4_096;

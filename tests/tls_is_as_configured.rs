@@ -277,10 +277,10 @@ fn what_cannot_be_used_is_named_at_the_start() {
     let (crt, key) = (own.path("server.crt"), own.path("server.key"));
     for (cert, key, code, parts) in [
         (crt.as_str(), "off", 2, &["tls.cert and tls.key"][..]),
-        ("/no/such.pem", &key, 2, &["tls.cert", "/no/such.pem"]),
-        (&key, &key, 2, &["tls.cert", "no certificate"]),
-        (&crt, &crt, 2, &["tls.key", "no private key"]),
-        (&crt, &other.path("server.key"), 2, &["tls.cert", "tls.key"]),
+        ("/no/such.pem", &key, 1, &["tls.cert", "/no/such.pem"]),
+        (&key, &key, 1, &["tls.cert", "no certificate"]),
+        (&crt, &crt, 1, &["tls.key", "no private key"]),
+        (&crt, &other.path("server.key"), 1, &["tls.cert", "tls.key"]),
     ] {
         let mut arguments = setup.arguments("127.0.0.1:0");
         arguments.extend([

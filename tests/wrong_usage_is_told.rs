@@ -155,20 +155,6 @@ async fn a_port_is_for_one_protocol() {
     assert!(!directory.path().join("data").exists(), "nothing was made");
 }
 
-/// What ends with a start that fails is not its cause.
-#[test]
-fn a_start_that_fails_is_told_with_its_own_cause() {
-    let directory = tempfile::tempdir().unwrap();
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut command = program::command();
-    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(directory.path().join("data"));
-    let ran = command.stdout(full).output().unwrap();
-    let told = String::from_utf8(ran.stderr).unwrap();
-    assert_eq!(ran.status.code(), Some(1), "{told}");
-    must_contain(&told, &["printing the ready line: No space left on device"]);
-    assert!(!told.contains("ERROR") && !told.contains("ended early"), "{told}");
-}
-
 #[test]
 fn unknown_settings_are_refused_with_a_suggestion() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -154,7 +154,7 @@ test("a server with short pages shows its rooms", async (test) => {
   assert.deepEqual(page.complaints, []);
 });
 
-test("a page that wakes finds out within seconds that its connection is dead", async (test) => {
+test("a page that wakes finds out soon that its connection is dead", async (test) => {
   const server = await Server.start(test);
   const page = await enter(test, server, "dora", { opened: (page) => page.addInitScript(() => {
     const { WebSocket } = globalThis;
@@ -169,7 +169,7 @@ test("a page that wakes finds out within seconds that its connection is dead", a
   const begin = Date.now();
   await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
   await page.waitForFunction(() => globalThis.opened > globalThis.dead);
-  assert.ok(Date.now() - begin < 13_000, `${Date.now() - begin} ms`);
+  assert.ok(Date.now() - begin < 22_000, `${Date.now() - begin} ms`);
   await page.waitForSelector('body[data-connection="open"]');
   await say(page, "awake");
   await waitForText(page, "awake");

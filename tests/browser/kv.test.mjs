@@ -100,3 +100,21 @@ test("the list pages, and follows what changes", async (test) => {
   await page.waitForSelector('tr[data-key="k/12/after"]');
   assert.deepEqual(page.complaints, []);
 });
+
+test("the list keeps its pages where the stream of changes ends, until another one is asked for", async (test) => {
+  const server = await Server.start(test);
+  const names = Array.from({ length: 130 }, (_, number) => `k/${String(number).padStart(3, "0")}`);
+  const put = names.map((key) => ({ key, value: "x" }));
+  assert.equal((await fetch(`${server.url}/v1/kv`, { method: "POST", body: JSON.stringify({ put }) })).status, 200);
+  const page = await enter(test, server, "#kv");
+  await shows(page, names.slice(0, 100));
+  await page.click("text=More");
+  await shows(page, names);
+  await server.kill();
+  await server.up();
+  await change(server, "PUT", "a", "x");
+  await shows(page, ["a", ...names]);
+  await page.fill("#kv-prefix", "k");
+  await shows(page, names.slice(0, 100));
+  assert.deepEqual(page.complaints, []);
+});

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
-#[cfg(feature = "tls")]
 use tokio::net::TcpStream;
 
 use crate::dial::dial;

@@ -111,6 +111,11 @@ impl Ended {
     }
 }
 
+/// Whether a handshake that is answered so never succeeds. Other redirections are of the moment: a page of maintenance, a login.
+const fn is_final(status: u16) -> bool {
+    matches!(status, 300 | 301 | 304 | 308 | 400..500) && !matches!(status, 401 | 403 | 408 | 429)
+}
+
 impl From<Error> for Ended {
     /// Answers to the handshake mean the same as some close codes. What is invalid here stays so.
     fn from(error: Error) -> Self {
@@ -120,7 +125,7 @@ impl From<Error> for Ended {
             408 => LOST,
             429 => 4429,
             503 => 1013,
-            300..500 => REFUSED,
+            status if is_final(status) => REFUSED,
             _ if error.is("invalid") => REFUSED,
             _ => LOST,
         };
@@ -280,10 +285,14 @@ pub async fn upgrade(
             Ok(None) => {}
             Err(HandshakeError::Status(status)) => {
                 let refused = refusal(stream, response, status).await;
-                if matches!(status, 300..500) && !matches!(status, 401 | 403 | 408 | 429) {
+                if is_final(status) {
                     return Err(refused);
                 }
-                let lost = format!("upgrading to WebSocket: {}", HandshakeError::Status(status));
+                let lost = if matches!(status, 300..400) {
+                    refused.detail.clone()
+                } else {
+                    format!("upgrading to WebSocket: {}", HandshakeError::Status(status))
+                };
                 return Err(Error::unreachable(lost).with(|problem| {
                     problem.status = status;
                     problem.retry_after = refused.retry_after;

@@ -46,6 +46,8 @@ fn strange(status: StatusCode, body: &[u8]) -> Problem {
         _ => "unexpected",
     };
     let is_late = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    // 302, 303 and 307 are of the moment: a page of maintenance, or a login, of somebody between.
+    let is_late = is_late || matches!(status.as_u16(), 302 | 303 | 307);
     let retryable = is_late || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
     let mut detail: String = String::from_utf8_lossy(body).chars().take(STRANGE_MAX).collect();
     if detail.is_empty() {

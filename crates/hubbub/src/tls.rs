@@ -45,7 +45,7 @@ pub(crate) async fn start(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Re
         handshakes: *config.tls_handshakes,
     };
     let stamps = files.stamps();
-    let tls = Arc::new(Tls::new(files.load_as_configured()?, options));
+    let tls = Arc::new(Tls::new(files.load()?, options));
     let hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     tokio::spawn(keep_current(files, stamps, hangup, tls.clone(), metrics.clone()));
     Ok(Some(tls))
@@ -120,7 +120,8 @@ impl TlsFiles {
             .collect()
     }
 
-    /// At a start, files that cannot be used are a wrong configuration: no repetition mends it.
+    /// Of files that cannot be used, a check of the configuration says so. To a start they are no wrong configuration: somebody may be
+    /// replacing them, or their volume comes late, and another start mends it.
     fn load_as_configured(&self) -> Result<ServerConfig, ConfigError> {
         self.load().map_err(|error| ConfigError(vec![format!("{error:#}")]))
     }

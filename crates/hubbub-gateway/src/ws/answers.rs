@@ -79,11 +79,14 @@ impl Answers {
         exceeded: Option<Exceeded>,
     ) {
         let room = op.room().unwrap_or_default();
-        if self.refusing.contains(room) {
+        // Read marks have no order with messages.
+        if is_message(op) && self.refusing.contains(room) {
             return self.refuse(gateway, ops, room, request, Problem::refusal(Refusal::OutOfOrder));
         }
         if let Some(exceeded) = exceeded {
-            RoomId::new(room).iter().for_each(|room| self.refusing.insert(room));
+            if is_message(op) {
+                RoomId::new(room).iter().for_each(|room| self.refusing.insert(room));
+            }
             return self.refuse(gateway, ops, room, request, exceeded.into());
         }
         let goes_alone = gateway.log.parts_messages()
@@ -122,9 +125,10 @@ impl Answers {
 
     pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
         let Self { pending, refusing, staged_room, answer_bytes, .. } = self;
+        let has_messages = ops.iter().any(|op| is_message(&op));
         pending.submit(gateway, ops, |problem, count| {
             let room = RoomId::new(staged_room).ok();
-            room.iter().for_each(|room| refusing.insert(room));
+            room.iter().filter(|_| has_messages).for_each(|room| refusing.insert(room));
             let answer = Answer::Refused { problem, count, room };
             *answer_bytes += answer.held_bytes();
             answer
@@ -293,7 +297,7 @@ fn encode_outcome(responses: &impl Responses, request: Request<'_>, outcome: &Ou
 #[cfg(test)]
 mod tests {
     use hubbub_core::clock::ManualClock;
-    use hubbub_core::{ErrorCode, Timestamp};
+    use hubbub_core::{Change, ErrorCode, RoomChange, Timestamp};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -341,6 +345,22 @@ mod tests {
         assert!(answers.held_bytes() > 30_000, "{}", answers.held_bytes());
         assert!(answers.encode(Ids, |_| true, &mut socket));
         assert_eq!(answers.held_bytes(), 0);
+    }
+
+    /// Marks have no order with messages, and no ping goes before their refusals.
+    #[tokio::test]
+    async fn a_refused_mark_closes_no_room() {
+        let gateway = fixture::gateway(Arc::new(ManualClock::at(fixture::now()))).await;
+        let (mut answers, mut ops) = (Answers::new(Arc::new(Waiter::ordered())), OpBatch::default());
+        let what = RoomChange::MarkRead { room: "r", user: "ada", seq: 1 };
+        let mark = Op::Change(Change { by: None, what });
+        let request = Request { subject: Subject::Mark("r"), extra: "", received_at: Timestamp::default() };
+        let exceeded = Exceeded { retry_after: std::time::Duration::ZERO };
+        answers.stage(&gateway, &mut ops, &mark, request, Some(exceeded));
+        assert!(!answers.refusing.contains("r"));
+        answers.refusing.insert(&RoomId::new("r").unwrap());
+        answers.stage(&gateway, &mut ops, &mark, request, None);
+        assert_eq!(answers.pending.staged(), 1);
     }
 
     /// Several rooms of a batch fail. Whoever has read the refusal in one of them does not know of those in the others.

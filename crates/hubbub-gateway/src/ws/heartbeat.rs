@@ -13,7 +13,7 @@ pub(super) enum Heartbeat {
 }
 
 /// A ping without a pong yet. Behind what waits for a slow peer it goes out late, and with too much waiting its pong is not read: a
-/// peer that takes something all the while is there. So is one that sends something: its pong may stand behind that. How long a
+/// peer that takes something all the while is there. So is, for some time, one that sends something: its pong may stand behind that. How long a
 /// single message may take is limited elsewhere, whatever comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ping {
@@ -24,14 +24,25 @@ pub(super) struct Ping {
     was_held_up: bool,
     /// Whether something came since the last timer.
     has_come: bool,
+    /// How often that may still be taken for life.
+    turns: u32,
 }
+
+/// A client that never answers pings has to end some time: rooms that refuse its messages open with a pong only.
+const TURNS_MAX: u32 = 30;
 
 impl Heartbeat {
     /// Sends a ping.
     pub(super) fn ping(socket: &mut Socket, payload: &[u8]) -> Self {
         let (taken_to, was_held_up) = (socket.taken_to(), socket.backlog_bytes() > 0);
         hubbub_ws::write::write_ping(socket.out(), payload);
-        Self::Pinged(Ping { ends_at: socket.ends_at(), taken_to, was_held_up, has_come: false })
+        Self::Pinged(Ping {
+            ends_at: socket.ends_at(),
+            taken_to,
+            was_held_up,
+            has_come: false,
+            turns: TURNS_MAX,
+        })
     }
 
     /// Something came, be it a part of a frame.
@@ -55,7 +66,9 @@ impl Ping {
         let is_held_up = taken_to < self.ends_at || socket.is_full();
         // Had it left just after the last timer, the pong had all of the time.
         let has_taken = taken_to > self.taken_to && (is_held_up || self.was_held_up);
-        let may_wait = std::mem::take(&mut self.has_come) || has_taken;
+        let has_come = std::mem::take(&mut self.has_come) && self.turns > 0;
+        self.turns -= u32::from(has_come);
+        let may_wait = has_come || has_taken;
         (self.taken_to, self.was_held_up) = (taken_to, is_held_up);
         may_wait
     }

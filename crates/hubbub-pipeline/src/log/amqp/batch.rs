@@ -94,7 +94,10 @@ impl Batch {
                 () = core.look_for_log() => pausing.await?,
             }
         }
-        *core.refusal.lock() = None;
+        // Bad deliveries alone prove nothing of the store.
+        if !self.ops.is_empty() {
+            *core.refusal.lock() = None;
+        }
         let rejected =
             self.deliveries.iter().filter_map(|(delivery, rejection)| Some((delivery, rejection.as_ref()?)));
         if let Err(reason) = letters::publish(core, rejected).await {

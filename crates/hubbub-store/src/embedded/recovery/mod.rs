@@ -377,6 +377,8 @@ fn mark_place(place: Place, disk: &dyn Disk) {
     if place != Place::Same
         && let Err(error) = place::mark(disk)
     {
-        tracing::warn!("a copy of the data directory will not be noticed until another start: {error}");
+        tracing::warn!(
+            "PLACE could not be written, so the next start may take the directory for a copy, or not notice one: {error}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use crate::client::connection::Connection;
 use crate::client::session::escape;
 
 /// Rooms that are looked for; what comes after so many is not known.
-const ROOMS_MAX: usize = 100_000;
+const ROOMS_MAX: usize = 10_000;
 /// Rooms that are named.
 const NAMED_MAX: usize = 5;
 

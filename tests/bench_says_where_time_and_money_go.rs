@@ -15,7 +15,7 @@ async fn measure(dir: &Path, scenario: &str, own: &[&str]) -> Value {
         ["bench", "run", "--json"].map(str::to_owned),
         [path("measured.toml"), "--dir".to_owned(), path("")],
     ];
-    let line = [line.concat(), vec!["--out".to_owned(), path("out")]].concat();
+    let line = [line.concat(), vec!["--overwrite".to_owned(), "--out".to_owned(), path("out")]].concat();
     let line = line.into_iter().chain(own.iter().map(|word| (*word).to_owned())).collect();
     let ran = hubbub_at_length(line).await;
     let results: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();

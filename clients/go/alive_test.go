@@ -105,6 +105,34 @@ func TestAConnectionThatIsStuckInTheMiddleOfAMessageIsReplaced(t *testing.T) {
 	}
 }
 
+func TestAnAnswerHasMoreTimeForTheLengthOfItsFrame(t *testing.T) {
+	at := time.Now()
+	for bytes, wanted := range map[int]time.Duration{0: 0, 8 << 10: 2 * time.Second, 1 << 30: uploadMax} {
+		q := &question{askedAt: at, bytes: bytes}
+		// Until it is written, what is written tells.
+		if q.uploadTime() != 0 {
+			t.Error(bytes, q.uploadTime())
+		}
+		q.writtenAt = at
+		if q.uploadTime() != wanted {
+			t.Error(bytes, q.uploadTime())
+		}
+	}
+}
+
+func TestAProbeThatIsAnsweredBeforeItsWritingIsKnownIsAnswered(t *testing.T) {
+	options := quick().withDefaults()
+	s := &socket{http: &httpClient{options: options}}
+	s.lanes = lanes{socket: s}
+	now := time.Now()
+	asked, heard := now.Add(-2*options.AnswerMax), now.Add(-2*options.AnswerMax+time.Millisecond)
+	s.probe = &question{askedAt: asked, writtenAt: heard.Add(time.Millisecond)}
+	s.heardAt, s.wroteAt = heard, heard
+	if s.isDead() || s.probe != nil {
+		t.Error(s.probe)
+	}
+}
+
 func TestWhatIsWrittenLaterIsNoAnswerToWhatCameBefore(t *testing.T) {
 	begun := time.Now()
 	var ended atomic.Int64

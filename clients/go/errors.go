@@ -105,14 +105,19 @@ func problemOf(response *http.Response) *Error {
 	return problem
 }
 
-// redirection is of an answer that sends the caller elsewhere. The token is not for others.
+// redirection is of an answer that sends the caller elsewhere. The token is not for others. A temporary one may be a load
+// balancer's page for maintenance: only a permanent one says that this is not the address.
 func redirection(response *http.Response) *Error {
 	where := "elsewhere"
 	if location := response.Header.Get("Location"); location != "" {
 		where = "to " + location[:min(len(location), 200)]
 	}
 	detail := "the server redirects " + where + "; only the address that answers itself will do"
-	return &Error{Code: "unexpected", Detail: detail, Status: response.StatusCode}
+	status := response.StatusCode
+	isTemporary := status == http.StatusFound || status == http.StatusSeeOther || status == http.StatusTemporaryRedirect
+	return &Error{
+		Code: "unexpected", Detail: detail, Status: status, Retryable: isTemporary, retryAfter: retryAfterOf(response),
+	}
 }
 
 // retryAfterOf a refusal is how long the server asks to wait.

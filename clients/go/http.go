@@ -140,11 +140,20 @@ func (h *httpClient) begin(ctx context.Context, r request, token string) (*http.
 	return response, nil
 }
 
+// dropIdle closes the idle connections if an attempt had no answer in its own time: they may well lead to the same dead
+// server, and each would take the time of another attempt. Those of a transport that was given are its owner's.
+func (h *httpClient) dropIdle(own, callers context.Context) {
+	if own.Err() != nil && callers.Err() == nil && h.ownTransport != nil {
+		h.ownTransport.CloseIdleConnections()
+	}
+}
+
 // once makes one attempt.
 func (h *httpClient) once(ctx context.Context, r request) (*answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.options.AnswerMax+r.wait)
+	own, cancel := context.WithTimeout(ctx, h.options.AnswerMax+r.wait)
 	defer cancel()
-	response, err := h.begin(ctx, r, h.currentToken())
+	defer h.dropIdle(own, ctx)
+	response, err := h.begin(own, r, h.currentToken())
 	if err != nil {
 		return nil, err
 	}

@@ -157,6 +157,9 @@ func (q *Queue) Poll(
 			q.http.troubles.set(who, nil)
 			continue
 		}
+		if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+			break
+		}
 		if !refused.Retryable {
 			return err
 		}

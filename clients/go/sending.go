@@ -233,7 +233,7 @@ func (l *lanes) flush(room *lane) {
 		room.sent++
 		l.refs++
 		o.ref = fmt.Sprintf("m%d", l.refs)
-		o.asked = &question{at: time.Now()}
+		o.asked = &question{askedAt: time.Now()}
 		l.unanswered = append(l.unanswered, o)
 		frame := o.frame
 		frame.Ref = o.ref

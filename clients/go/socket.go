@@ -189,7 +189,7 @@ func (s *socket) connection(token string) ending {
 		}
 		problem := problemOf(response)
 		code := refusals[response.StatusCode]
-		if code == 0 && (problem.Status/100 == 3 || problem.Status/100 == 4) {
+		if code == 0 && (problem.Status/100 == 4 || problem.Status/100 == 3 && !problem.Retryable) {
 			code = closeRefused
 		}
 		orDefault(&code, 1006)
@@ -228,8 +228,9 @@ func (s *socket) connection(token string) ending {
 }
 
 func (s *socket) dial(ctx context.Context, token string, under *upgrade) (*websocket.Conn, *http.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.options().AnswerMax)
+	own, cancel := context.WithTimeout(ctx, s.options().AnswerMax)
 	defer cancel()
+	defer s.http.dropIdle(own, ctx)
 	header := http.Header{}
 	s.http.setCaller(header, token)
 	address := strings.Replace(s.http.url, "http", "ws", 1) + "/v1/ws"
@@ -238,7 +239,7 @@ func (s *socket) dial(ctx context.Context, token string, under *upgrade) (*webso
 	}
 	client := s.http.client
 	client.Transport = under
-	return websocket.Dial(ctx, address, &websocket.DialOptions{
+	return websocket.Dial(own, address, &websocket.DialOptions{
 		HTTPClient: &client, HTTPHeader: header, OnPingReceived: s.onPing,
 	})
 }
@@ -310,6 +311,9 @@ func (s *socket) transmitJSON(value any) { s.ask(value, nil) }
 func (s *socket) ask(value any, q *question) {
 	// Structs and maps of strings and numbers have no error.
 	text, _ := json.Marshal(value)
+	if q != nil {
+		q.bytes = len(text)
+	}
 	s.transmit(queued{content: text, question: q})
 }
 
@@ -341,7 +345,7 @@ func (s *socket) write(
 		}
 		if next.question != nil {
 			s.mu.Lock()
-			next.question.at, next.question.isWritten = time.Now(), true
+			next.question.writtenAt = time.Now()
 			s.mu.Unlock()
 		}
 	}

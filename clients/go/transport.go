@@ -79,13 +79,16 @@ func (t *telling) Write(p []byte) (int, error) {
 
 var errLost = errors.New("the connection was lost")
 
-// because is what ended a wait, with the reason why what it waited for did not come, if that is known.
+// because is what ended a wait, with the reason why what it waited for did not come, if that is known. With this context
+// nothing is worth another try, whatever the reason is.
 func because(ended error, cause *Error) error {
 	var closed *Error
 	if cause == nil || errors.As(ended, &closed) {
 		return ended
 	}
-	return fmt.Errorf("%w; the last attempt: %w", ended, cause)
+	last := *cause
+	last.Retryable = false
+	return fmt.Errorf("%w; the last attempt: %w", ended, &last)
 }
 
 // troubles are those of the socket, of watches and of Polls, the newest last.

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -23,8 +25,8 @@ func elsewhere(t *testing.T, status int) (*Client, func() []asked) {
 	return client, requests
 }
 
-func TestARedirectIsAnErrorThatNamesWhereTo(t *testing.T) {
-	for _, status := range []int{301, 302, 303, 307, 308} {
+func TestAPermanentRedirectIsAnErrorThatNamesWhereTo(t *testing.T) {
+	for _, status := range []int{301, 308} {
 		client, requests := elsewhere(t, status)
 		queue := client.Queue("q")
 		works := map[string]func(context.Context) error{
@@ -55,6 +57,124 @@ func TestARedirectIsAnErrorThatNamesWhereTo(t *testing.T) {
 		if len(requests()) != 0 {
 			t.Error(requests())
 		}
+	}
+}
+
+// moving redirects the first requests, as a load balancer does for a while.
+type moving struct {
+	status, most int32
+	count        atomic.Int32
+}
+
+func (m *moving) RoundTrip(r *http.Request) (*http.Response, error) {
+	if m.count.Add(1) > m.most {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	return &http.Response{
+		StatusCode: int(m.status), Status: http.StatusText(int(m.status)), Body: http.NoBody, Request: r,
+		Header: http.Header{"Location": {"http://127.0.0.1:1/there"}},
+	}, nil
+}
+
+func TestATemporaryRedirectIsALostConnection(t *testing.T) {
+	begin := "event: watching\ndata: {\"epoch\":\"e\",\"after\":1}\n\n"
+	for _, status := range []int32{302, 303, 307} {
+		moved := &moving{status: status, most: 3}
+		options := quick()
+		options.HTTPClient = &http.Client{Transport: moved}
+		client := serving(t, options, func(frame object, p *peer) {
+			if frame["type"] == "subscribe" {
+				p.subscribed(frame, 1, "e")
+				return
+			}
+			p.ack(frame, 1)
+		})
+		s, err := client.Room("r").Subscribe(FromNow())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := take(t, s, 1); found != "ready" || moved.count.Load() != 4 {
+			t.Error(status, found, moved.count.Load())
+		}
+		there := &reply{int(status), "", http.Header{"Location": {"/there"}}}
+		client, requests := answering(t, there, there, &reply{200, begin, http.Header{"Etag": {`"7"`}}})
+		for event, err := range client.Keys.Watch(within(t), "", FromNow()) {
+			if err != nil || event != (KeyReady{"e", 1}) || len(requests()) != 3 {
+				t.Error(status, event, err, requests())
+			}
+			break
+		}
+		client, requests = answering(t, there, there, &reply{200, "", http.Header{"Etag": {`"7"`}}})
+		if _, err := client.Keys.Get(within(t), "k"); err != nil || len(requests()) != 3 {
+			t.Error(status, err, requests())
+		}
+	}
+}
+
+func TestATemporaryRedirectThatStaysIsTold(t *testing.T) {
+	client, requests := answering(t, &reply{302, "", http.Header{"Location": {"/there"}}})
+	client.http.options.Patience = 20 * time.Millisecond
+	isThere := func(err error) bool {
+		return CodeOf(err) == "unexpected" && strings.Contains(err.Error(), "redirects to /there")
+	}
+	if err := getting(client)(within(t)); !isThere(err) || len(requests()) < 2 {
+		t.Error(err, requests())
+	}
+	ctx, cancel := context.WithTimeout(within(t), 200*time.Millisecond)
+	defer cancel()
+	_, err := client.Room("r").Send(ctx, "text")
+	if !errors.Is(err, context.DeadlineExceeded) || !isThere(err) || !isThere(client.LastError()) {
+		t.Error(err, client.LastError())
+	}
+	for _, one := range requests() {
+		if strings.Contains(one.uri, "there") {
+			t.Error(one)
+		}
+	}
+}
+
+func TestIdleConnectionsToADeadServerCostOneAttempt(t *testing.T) {
+	var isDead atomic.Bool
+	var mu sync.Mutex
+	old := map[string]bool{}
+	together := make(chan struct{})
+	var waiting atomic.Int32
+	options := quick()
+	options.AnswerMax = 300 * time.Millisecond
+	client := clientOf(t, options, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		isOld := isDead.Load() && old[r.RemoteAddr]
+		if !isDead.Load() {
+			old[r.RemoteAddr] = true
+		}
+		mu.Unlock()
+		if isOld {
+			<-r.Context().Done()
+			return
+		}
+		if !isDead.Load() {
+			if waiting.Add(1) == 5 {
+				close(together)
+			}
+			<-together
+		}
+		w.Header().Set("Etag", `"7"`)
+	})
+	var done sync.WaitGroup
+	for range 5 {
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			if err := getting(client)(within(t)); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	done.Wait()
+	isDead.Store(true)
+	begun := time.Now()
+	if err := getting(client)(within(t)); err != nil || time.Since(begun) > 2*options.AnswerMax {
+		t.Error(err, time.Since(begun))
 	}
 }
 
@@ -138,6 +258,11 @@ func TestWhyNothingComesIsTold(t *testing.T) {
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || CodeOf(err) != "unreachable" || !strings.Contains(err.Error(), "x509") {
 			t.Error(what, err)
+		}
+		// Or who repeats what is retryable would never end.
+		var last *Error
+		if errors.As(err, &last) && last.Retryable {
+			t.Error(what, "is worth another try with a context that is over")
 		}
 	}
 	if err := client.LastError(); CodeOf(err) != "unreachable" || !strings.Contains(err.Error(), "x509") {

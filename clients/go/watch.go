@@ -115,13 +115,14 @@ func (w *watch) path() string {
 
 // connection reads the events of one connection, and returns when it ends.
 func (w *watch) connection(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	own, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer w.http.dropIdle(own, ctx)
 	options := &w.http.options
 	silent := time.AfterFunc(options.AnswerMax, cancel)
 	defer silent.Stop()
 	w.token = w.http.currentToken()
-	response, err := w.http.begin(ctx, request{
+	response, err := w.http.begin(own, request{
 		method: "GET", path: w.path(), header: http.Header{"Accept": {"text/event-stream"}},
 	}, w.token)
 	if err != nil {

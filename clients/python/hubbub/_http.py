@@ -24,6 +24,8 @@ CODES = {
     401: "unauthorized", 403: "forbidden", 404: "not_found", 408: "request_timeout", 429: "too_many_requests",
     501: "not_supported",
 }
+#: Redirects that may be a load balancer's page for maintenance: only a permanent one says that this is not the address.
+TEMPORARY_REDIRECTS = (302, 303, 307)
 #: Longest part of a refused handshake that is read, in bytes.
 REFUSAL_BYTES_MAX = 64 * 1024
 
@@ -71,7 +73,7 @@ def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubEr
         # The token is not for others, and followed, a write would become a read, whose success says nothing.
         where = f"to {headers['location'][:200]}" if "location" in headers else "elsewhere"
         detail = f"the server redirects {where}; only the address that answers itself will do"
-        problem = {"code": "unexpected", "retryable": False, "detail": detail}
+        problem = {"code": "unexpected", "retryable": status in TEMPORARY_REDIRECTS, "detail": detail}
     is_retryable = status in (408, 429) or (status >= 500 and status != 501)
     base = {"code": CODES.get(status, "unexpected"), "retryable": is_retryable}
     return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after_of(status, headers)})

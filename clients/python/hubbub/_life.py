@@ -7,21 +7,33 @@ import time
 from collections.abc import Callable
 
 
+#: What is written may wait where nobody sees it go, in the system's buffer or behind TLS: its answer has as much more time as
+#: its bytes need at so many in a second.
+SLOWEST_BYTES = 4 * 1024
+#: Most of that, in seconds. The server gives a whole message no longer.
+UPLOAD_MAX = 30.0
+
+
 class Question:
     """A frame that waits for its answer."""
 
     def __init__(self) -> None:
-        #: When it was queued, or written.
-        self.at = time.monotonic()
-        self._is_written = False
+        #: When it was queued.
+        self.asked_at = time.monotonic()
+        #: An answer may be read before this is known.
+        self._written_at: float | None = None
+        self.bytes = 0
 
     def written(self) -> None:
-        self.at = time.monotonic()
-        self._is_written = True
+        self._written_at = time.monotonic()
 
     def since(self, wrote_at: float) -> float:
         """From when its answer can be expected. Until it is written, bytes of what is written say that the connection lives."""
-        return self.at if self._is_written else max(self.at, wrote_at)
+        return max(self.asked_at, wrote_at) if self._written_at is None else self._written_at
+
+    def upload_time(self) -> float:
+        """How much longer its answer may take, once it is written, for its length."""
+        return 0.0 if self._written_at is None else min(self.bytes / SLOWEST_BYTES, UPLOAD_MAX)
 
 
 class Telling(asyncio.Protocol):
@@ -73,7 +85,7 @@ class Life:
 
     def probe_if_silent(self, silence_max: float) -> Question | None:
         """A probe to send, if it is time for one."""
-        if self._probe and self._probe.at < self._heard_at:
+        if self._probe and self._probe.asked_at < self._heard_at:
             self._probe = None
         if self._probe or time.monotonic() - self._heard_at <= silence_max:
             return None
@@ -87,4 +99,6 @@ class Life:
             self.wrote()
         self._unwritten = unwritten
         asked = [question.since(self._wrote_at) for question in (oldest, self._probe) if question]
+        # A probe waits behind the message.
+        answer_max += oldest.upload_time() if oldest else 0.0
         return bool(asked) and time.monotonic() - max(min(asked), self._heard_at) > answer_max

@@ -153,8 +153,9 @@ class Socket:
             problem = http.refusal.problem if http.refusal else None
             return Ended(code, reason, retry_after_of(error.status, error.headers or {}), problem)
         except HubbubError as error:
-            # A redirect, or the client was closed.
-            return Ended(REFUSED if error.status else LOST, str(error), problem=error.problem)
+            # A redirect that could be followed, or the client was closed.
+            is_final = error.status and not error.retryable
+            return Ended(REFUSED if is_final else LOST, str(error), error.retry_after, error.problem)
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             return Ended(LOST, str(error), problem=unreachable(error).problem)
         self._on_open(token)
@@ -251,7 +252,10 @@ class Socket:
 
     def _transmit(self, frame: dict[str, Any], question: Question | None = None) -> bool:
         if self._is_open:
-            self._frames.put_nowait((json.dumps(frame), question))
+            text = json.dumps(frame)
+            if question:
+                question.bytes = len(text)
+            self._frames.put_nowait((text, question))
         return self._is_open
 
     # ---- Following -------------------------------------------------------------------------------------------------

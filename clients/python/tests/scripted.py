@@ -82,7 +82,7 @@ class Scripted(unittest.IsolatedAsyncioTestCase):
         app.router.add_route("*", "/{path:.*}", answer)
         return await self.serve(app), requests
 
-    async def socket(self, on_frame: OnFrame, options: Options = OPTIONS) -> Client:
+    async def socket(self, on_frame: OnFrame, options: Options = OPTIONS, middlewares: Any = ()) -> Client:
         """A client of a server whose socket answers with `on_frame`."""
         count = 0
 
@@ -99,6 +99,6 @@ class Scripted(unittest.IsolatedAsyncioTestCase):
                     await on_frame(json.loads(message.data), peer)
             return socket
 
-        app = web.Application()
+        app = web.Application(middlewares=middlewares)
         app.router.add_get("/v1/ws", accept)
         return await self.client(await self.serve(app), options)

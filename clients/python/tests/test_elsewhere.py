@@ -10,6 +10,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from unittest.mock import patch
 
+from aiohttp import web
+
 from hubbub import BlockingClient, Client, HubbubError, Options
 
 from .scripted import OPTIONS, Peer, Scripted
@@ -18,8 +20,8 @@ BUSY = (503, {"code": "overloaded", "retryable": True}, {"retry-after": "0"})
 
 
 class Redirects(Scripted):
-    async def test_one_is_an_error_that_names_where_to(self) -> None:
-        for status in (301, 302, 303, 307, 308):
+    async def test_a_permanent_one_is_an_error_that_names_where_to(self) -> None:
+        for status in (301, 308):
             yes, requests = await self.answering((200, {"messages": [], "id": "1"}, {"etag": '"7"'}))
             url, _ = await self.answering((status, None, {"location": f"{yes}/there"}))
             client = await self.client(url)
@@ -37,13 +39,54 @@ class Redirects(Scripted):
             self.assertEqual(requests, [])
 
     async def test_one_without_a_place_is_an_error_too(self) -> None:
-        for status in (300, 302, 304):
+        for status in (300, 301, 304):
             url, requests = await self.answering((status, None, {}))
             client = await self.client(url)
             for work in (client.keys.get("k"), client.room("r").send("text")):
                 with self.assertRaisesRegex(HubbubError, "redirects elsewhere"):
                     await asyncio.wait_for(work, 5)
             self.assertEqual(len(requests), 2)
+
+    async def test_a_temporary_one_is_a_lost_connection(self) -> None:
+        begin = 'event: watching\ndata: {"epoch":"e","after":4}\n\n'
+        for status in (302, 303, 307):
+            moved = 3
+
+            async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
+                await peer.subscribed(frame, 1)
+
+            @web.middleware
+            async def move(request: web.Request, handler: Any) -> web.StreamResponse:
+                nonlocal moved
+                moved -= 1
+                if moved < 0:
+                    return await handler(request)
+                return web.Response(status=status, headers={"location": "http://127.0.0.1:1/there"})
+
+            client = await self.socket(on_frame, middlewares=[move])
+            event = await asyncio.wait_for(client.room("r").subscribe().__anext__(), 20)
+            self.assertEqual((event.type, moved), ("ready", -1))
+            there = (status, None, {"location": "/there"})
+            url, requests = await self.answering(there, there, (200, begin, {"etag": '"7"'}))
+            watching = await asyncio.wait_for((await self.client(url)).keys.watch().__anext__(), 20)
+            self.assertEqual((watching.type, len(requests)), ("ready", 3))
+            url, requests = await self.answering(there, there, (200, None, {"etag": '"7"'}))
+            await asyncio.wait_for((await self.client(url)).keys.get("k"), 20)
+            self.assertEqual(len(requests), 3)
+
+    async def test_a_temporary_one_that_stays_is_told(self) -> None:
+        url, requests = await self.answering((302, None, {"location": "/there"}))
+        client = await self.client(url, Options(backoff_first=0.001, backoff_max=0.004, patience=0.02))
+        with self.assertRaisesRegex(HubbubError, "redirects to /there") as raised:
+            await client.keys.get("k")
+        self.assertEqual((raised.exception.code, raised.exception.status), ("unexpected", 302))
+        self.assertGreater(len(requests), 1)
+        with self.assertRaises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.room("r").send("text"), 0.2)
+        assert client.last_error
+        self.assertEqual(client.last_error.code, "unexpected")
+        self.assertRegex(str(client.last_error), "redirects to /there")
+        self.assertFalse([request for request, _ in requests if "there" in request.path])
 
     async def test_a_put_is_done_only_if_the_server_says_so(self) -> None:
         for status, created in ((200, None), (201, True), (202, None), (204, False)):

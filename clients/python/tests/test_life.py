@@ -7,10 +7,11 @@ import time
 from contextlib import closing, suppress
 from socket import AF_INET, SO_RCVBUF, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET, socket
 from typing import Any
+from unittest import TestCase
 from unittest.mock import patch
 
 from hubbub import Client, Options
-from hubbub._life import Life
+from hubbub._life import UPLOAD_MAX, Life, Question
 
 from .scripted import Peer, Scripted
 
@@ -20,6 +21,39 @@ CHUNK, PAUSE = 40_000, 0.03
 TEXT = "x" * 4_000_000
 #: What the kernel holds is out of sight. By a way inside one machine that is a lot.
 KERNEL_BYTES = 64 * 1024
+
+
+class Time(TestCase):
+    """What is written is out of sight at once, as over TLS."""
+
+    def is_over(self, life: Life, oldest: Question | None, now: float) -> bool:
+        with patch("time.monotonic", lambda: now):
+            return life.is_over(oldest, 15.0)
+
+    def test_an_answer_has_more_time_for_the_length_of_its_frame(self) -> None:
+        for size, most in ((0, 15.0), (8 * 1024, 17.0), (1 << 30, 15.0 + UPLOAD_MAX)):
+            with patch("time.monotonic", lambda: 100.0):
+                life, question = Life(), Question()
+                life.begin(None)
+            question.bytes = size
+            # Until it is written, what is written tells.
+            self.assertTrue(self.is_over(life, question, 115.5))
+            with patch("time.monotonic", lambda: 100.0):
+                question.written()
+            self.assertFalse(self.is_over(life, question, 99.5 + most))
+            self.assertTrue(self.is_over(life, question, 100.5 + most))
+
+    def test_a_probe_that_is_answered_before_its_writing_is_known_is_answered(self) -> None:
+        life = Life()
+        with patch("time.monotonic", lambda: 100.0):
+            probe = life.probe_if_silent(40.0)
+        assert probe
+        with patch("time.monotonic", lambda: 100.1):
+            life.heard()
+        with patch("time.monotonic", lambda: 100.2):
+            probe.written()
+            self.assertIsNone(life.probe_if_silent(40.0))
+        self.assertFalse(self.is_over(life, None, 120.0))
 
 
 class Slow(Scripted):

@@ -86,8 +86,6 @@ const RECONNECT_AFTER_MAX = 60_000;
 const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
 const CHECK_EVERY = 2_000;
-/** Time for the answer to a probe that was asked for, in ms. */
-const PROBE_MAX = 5_000;
 
 /** What the ref of a read mark begins with, and of nothing else. */
 const MARK = "r";
@@ -142,10 +140,14 @@ export function segmentOf(name) {
   throw new HubbubError({ code: "invalid", errors: [fault] });
 }
 
+/** Redirections for good. Others, and those of which a browser tells no status, may be over later. */
+const MOVED = new Set([301, 308]);
+
 /** The problem of an answer that sends the caller elsewhere. The token is not for others, and a POST would become a GET. */
 export function redirection(status, location) {
   const where = location ? `to ${location.slice(0, 200)}` : "elsewhere";
-  return { code: "unexpected", detail: `the server redirects ${where}; only the address that answers itself will do`, status, retryable: false };
+  const detail = `the server redirects ${where}; only the address that answers itself will do`;
+  return { code: "unexpected", detail, status, retryable: !MOVED.has(status) };
 }
 
 /** Whether the answer of a `fetch` with `redirect: "manual"` is a redirection. Browsers say no more than that it is. */
@@ -350,7 +352,6 @@ export class Hubbub {
   /** What the socket said at the last look: bytes that wait to go out, and bytes that came. */
   #unsentBytes = 0;
   #bytesRead = 0;
-  #probeTimer;
   #refs = 0;
   #waiting = 0;
   #failures = 0;
@@ -426,7 +427,7 @@ export class Hubbub {
     this.#heardAt = performance.now();
     clearInterval(this.#checkTimer);
     const { silenceMax, answerMax } = this.#options;
-    this.#checkTimer = setInterval(() => this.#check(), Math.min(CHECK_EVERY, silenceMax, answerMax));
+    this.#checkTimer = setInterval(() => this.#check(), Math.min(CHECK_EVERY, silenceMax / 2, answerMax / 2));
     this.#checkTimer.unref?.();
     const { code, reason } = this.#state;
     this.#setState({ state: State.CONNECTING, code, reason });
@@ -484,8 +485,6 @@ export class Hubbub {
     clearTimeout(this.#markTimer);
     this.#markTimer = undefined;
     clearInterval(this.#checkTimer);
-    clearTimeout(this.#probeTimer);
-    this.#probeTimer = undefined;
     this.#unanswered.clear();
     this.#isGated = false;
     this.#leaving.clear();
@@ -537,10 +536,14 @@ export class Hubbub {
       : (this.#probedAt > this.#heardAt && now - this.#probedAt > answerMax) ||
         (oldest && now - Math.max(oldest.sentAt, this.#heardAt) > answerMax);
     if (isDead) this.#giveUp();
-    else if (this.#state.state === State.OPEN && now - this.#heardAt > silenceMax && this.#probedAt <= this.#heardAt) {
-      this.#probedAt = now;
-      this.#transmit({ type: "ping" });
-    }
+    else if (now - this.#heardAt > silenceMax) this.#ping(now);
+  }
+
+  /** One at a time: {@link #check} sees whether anything comes. */
+  #ping(now) {
+    if (!this.#isOpen || this.#probedAt > this.#heardAt) return;
+    this.#probedAt = now;
+    this.#transmit({ type: "ping" });
   }
 
   #giveUp() {
@@ -551,7 +554,8 @@ export class Hubbub {
 
   /**
    * A large message takes its time, in either direction: while its bytes move, the connection lives. Browsers tell of those
-   * that go out only.
+   * that go out only. What is sent counts as waiting until the end of the task, at least: that it goes is no sign of life,
+   * so only what still waits at a later look is remembered.
    */
   #noteTraffic() {
     const { bufferedAmount = 0, bytesRead = 0 } = this.#socket ?? {};
@@ -561,20 +565,13 @@ export class Hubbub {
   }
 
   /**
-   * Finds out now whether the connection still lives: call it when the machine wakes, or is in another network. If it waits
-   * for the next attempt, it tries at once.
+   * Finds out now whether the connection still lives, within `answerMax`: call it when the machine wakes, or is in another
+   * network. A shorter time would cut connections on which one large message is coming. If it waits for the next attempt, it
+   * tries at once.
    */
   probe() {
-    if (this.#state.state === State.WAITING) return this.connect();
-    if (this.#state.state !== State.OPEN || this.#probeTimer !== undefined) return;
-    const askedAt = performance.now();
-    this.#transmit({ type: "ping" });
-    this.#probeTimer = setTimeout(() => {
-      this.#probeTimer = undefined;
-      this.#noteTraffic();
-      if (this.#heardAt <= askedAt) this.#giveUp();
-    }, PROBE_MAX);
-    this.#probeTimer.unref?.();
+    if (this.#state.state === State.WAITING) this.connect();
+    else this.#ping(performance.now());
   }
 
   /** Not while listeners are told that a socket is gone. */
@@ -582,9 +579,10 @@ export class Hubbub {
 
   #transmit(frame) {
     if (!this.#isOpen) return false;
-    this.#noteTraffic();
+    const { bufferedAmount: before = 0 } = this.#socket;
     this.#socket.send(typeof frame === "string" ? frame : JSON.stringify(frame));
-    this.#unsentBytes = this.#socket.bufferedAmount ?? 0;
+    // Behind a backlog: what is added must not hide that this one moves.
+    if (this.#unsentBytes > 0) this.#unsentBytes += (this.#socket.bufferedAmount ?? 0) - before;
     return true;
   }
 

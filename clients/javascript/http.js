@@ -67,9 +67,12 @@ export function pauseOf(attempt, retryAfter, { backoffFirst, backoffMax }, rando
 }
 
 async function refusalOf(response) {
-  if (isRedirected(response)) return redirection(response.status, response.headers.get("location"));
   const contentType = response.headers.get("content-type") ?? "";
-  const problem = problemOf(response.status, await response.text(), contentType);
+  // Also where it says nothing: the connection is free again then.
+  const text = await response.text();
+  const problem = isRedirected(response)
+    ? redirection(response.status, response.headers.get("location"))
+    : problemOf(response.status, text, contentType);
   const isOverload = response.status === 429 || response.status === 503;
   const retryAfter = Number(response.headers.get("retry-after") ?? (isOverload ? 1 : 0));
   return { ...problem, retryAfter: Number.isFinite(retryAfter) ? retryAfter : 1 };

@@ -27,7 +27,7 @@ const NO_STATUS = 1005;
 const LOST = 1006;
 /** Answers to the handshake, and the close codes that mean the same. */
 const REFUSALS = new Map([[401, 4401], [403, 4403], [408, LOST], [429, 4429], [503, 1013]]);
-/** The close code of other answers that blame the client, or send it elsewhere: the next attempt would get the same. */
+/** The close code of other answers that blame the client, or send it elsewhere for good: the next attempt would get the same. */
 const REFUSED = 4400;
 
 /** Splits a stream of bytes into the frames a server sends, and their fragments into messages. */
@@ -144,7 +144,8 @@ class NodeWebSocket {
   send(text) { this.#write(OPCODE.TEXT, Buffer.from(text)); }
 
   #write(opcode, payload) {
-    if (!this.#socket || this.#socket.destroyed) return;
+    // Behind the server's close nothing goes.
+    if (!this.#socket || this.#socket.destroyed || this.#unsent.writableEnded) return;
     const frame = writeFrame(opcode, payload);
     for (let at = 0; at < frame.length; at += PIECE_BYTES) this.#unsent.write(frame.subarray(at, at + PIECE_BYTES));
   }
@@ -168,8 +169,9 @@ class NodeWebSocket {
     } catch { /* cut off: the status says enough */ }
     const { statusCode: status, headers } = response;
     const isElsewhere = status >= 300 && status < 400;
-    const code = REFUSALS.get(status) ?? (status >= 300 && status < 500 ? REFUSED : LOST);
     const problem = isElsewhere ? redirection(status, headers.location) : problemOf(status, text);
+    const isFinal = isElsewhere ? !problem.retryable : status >= 400 && status < 500;
+    const code = REFUSALS.get(status) ?? (isFinal ? REFUSED : LOST);
     const more = { retryAfter: Number(headers["retry-after"]) || 0, problem };
     this.#end(code, isElsewhere ? problem.detail : `the server answered ${status}`, more);
     this.#request.destroy();
@@ -184,6 +186,8 @@ class NodeWebSocket {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setTimeout(0);
+    // Whatever it has, the socket's end tells more.
+    this.#unsent.once("error", () => {});
     this.#unsent.pipe(socket);
     const reader = new FrameReader((opcode, payload) => this.#onFrame(opcode, payload));
     const read = (chunk) => {

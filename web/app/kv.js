@@ -55,6 +55,7 @@ export class KeysView {
   }
 
   #open() {
+    this.#pages = 1;
     this.#body.replaceChildren();
     setStatus(this.#status, "");
     this.#more.hidden = this.#empty.hidden = true;
@@ -77,6 +78,7 @@ export class KeysView {
       "aria-label": "Keys that begin with", dir: "auto", spellcheck: "false", autocomplete: "off",
       input: () => {
         this.#prefix = prefix.value;
+        this.#pages = 1;
         this.#begin();
       },
     });
@@ -91,12 +93,11 @@ export class KeysView {
       make("button", { class: "primary", type: "submit" }, "Open"));
   }
 
-  /** Reloads the list from the first page, and watches later changes. */
+  /** Reloads the shown pages, and watches later changes. */
   async #begin() {
     this.#unwatch();
     clearTimeout(this.#again);
     const shown = ++this.#shown;
-    this.#pages = 1;
     const prefix = keyOf(this.#prefix);
     const again = (pause = AGAIN_AFTER) => {
       if (this.#shown === shown) this.#again = setTimeout(() => this.#begin(), pause);

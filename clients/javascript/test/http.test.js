@@ -307,18 +307,42 @@ test("a listed key is of use, whatever its bytes are", async (test) => {
   for (const encoded of ["%FF/..", "%FF/%2e%2E/a"]) await assert.rejects(keys.get({ encoded }), { code: "invalid" });
 });
 
-test("a redirection is an error that names where to, and is not followed", async (test) => {
+test("a redirection for good is an error that names where to, and is not followed", async (test) => {
   const other = await answering(test, [[200, { id: "1" }]]);
-  const { url, requests } = await answering(test, [[302, undefined, { location: other.url }]]);
+  const { url, requests } = await answering(test, [[308, undefined, { location: other.url }]]);
   const client = new Client(url, { token: "t", ...OPTIONS });
   test.after(() => client.close());
-  const refused = { code: "unexpected", status: 302, retryable: false, message: `the server redirects to ${other.url}; only the address that answers itself will do` };
+  const refused = { code: "unexpected", status: 308, retryable: false, message: `the server redirects to ${other.url}; only the address that answers itself will do` };
   await assert.rejects(client.queue("q").send("text"), refused);
   await assert.rejects(client.keys.watch().next(), refused);
   assert.deepEqual([requests.length, other.requests.length], [2, 0]);
   // The socket's handshake, too.
   await assert.rejects(client.room("r").send("text"), { code: "unexpected", message: refused.message });
   assert.equal(client.connection.state, "closed");
+});
+
+test("a redirection for now is tried again, not followed, and ends no subscription", async (test) => {
+  const other = await answering(test, [[200, { id: "1" }]]);
+  const away = (status) => [status, undefined, { location: other.url }];
+  const calls = await answering(test, [away(302), away(303), away(307), [201, { id: "7" }]]);
+  assert.equal((await new Client(calls.url, OPTIONS).queue("q").send("text")).id, "7");
+  const impatient = new Client((await answering(test, [away(307)])).url, { ...OPTIONS, patience: 20 });
+  await assert.rejects(impatient.queue("q").send("text"), { code: "unexpected", status: 307, retryable: true, message: /redirects to/ });
+
+  const watched = await answering(test, [away(302), away(307), [403, { code: "forbidden", retryable: false }]]);
+  await assert.rejects(new Client(watched.url, OPTIONS).keys.watch().next(), { code: "forbidden" });
+  assert.equal(watched.requests.length, 3);
+
+  const { url, requests } = await answering(test, [away(302)]);
+  const client = new Client(url, OPTIONS);
+  test.after(() => client.close());
+  const next = client.room("r").subscribe().next().then(() => "an event", (error) => error);
+  while (requests.length < 4) await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.notEqual(client.connection.state, "closed");
+  assert.equal(client.connection.reason, `the server redirects to ${other.url}; only the address that answers itself will do`);
+  client.close();
+  assert.equal(await next, "an event");
+  assert.equal(other.requests.length, 0);
 });
 
 test("a key is put when the server says so", async (test) => {

@@ -113,11 +113,30 @@ test("what does not accept the handshake is no connection", async (test) => {
   assert.equal((await closed(new WebSocket("ws://127.0.0.1:1/"))).code, 1006);
 });
 
-test("what sends the caller elsewhere is no connection, now or later, and is named", async (test) => {
-  const url = await upgrading(test, (socket) => socket.end("HTTP/1.1 301 Moved\r\nLocation: https://chat.example/v1/ws\r\nContent-Length: 0\r\n\r\n"));
-  const { code, reason, problem } = await closed(new WebSocket(url));
-  assert.deepEqual([code, problem.code, problem.retryable], [4400, "unexpected", false]);
-  assert.match(reason, /redirects to https:\/\/chat\.example\/v1\/ws/);
+test("what sends the caller elsewhere is no connection, later either if that is for good, and is named", async (test) => {
+  for (const [status, code] of [[301, 4400], [308, 4400], [302, 1006], [303, 1006], [307, 1006]]) {
+    const answer = `HTTP/1.1 ${status} No\r\nLocation: https://chat.example/v1/ws\r\nContent-Length: 0\r\n\r\n`;
+    const end = await closed(new WebSocket(await upgrading(test, (socket) => socket.end(answer))));
+    assert.deepEqual([end.code, end.problem.code, end.problem.retryable], [code, "unexpected", code === 1006]);
+    assert.match(end.reason, /redirects to https:\/\/chat\.example\/v1\/ws/);
+  }
+});
+
+test("what is sent behind the server's close is dropped, also while something before it has not gone", async (test) => {
+  const url = await upgrading(test, (socket, answer) => {
+    accept(socket, answer);
+    // It reads nothing.
+    setTimeout(() => socket.write(Buffer.from([0x88, 2, 0x03, 0xe9])), 50);
+  });
+  const socket = new WebSocket(url);
+  socket.onopen = () => socket.send("x".repeat(32 * 1024 * 1024));
+  assert.equal((await closed(socket)).code, 1001);
+  const amount = socket.bufferedAmount;
+  assert.ok(amount > 0);
+  socket.send("late");
+  socket.close();
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal(socket.bufferedAmount, amount);
 });
 
 test("while a slow reader takes a large message, it is seen to go out", async (test) => {

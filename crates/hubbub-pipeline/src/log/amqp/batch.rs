@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::Core;
 use super::consumer::published_at;
-use super::letters::{self, Letters};
+use super::dead_letters::{self, DeadLetters};
 use super::publication::KEY_PREFIX;
 use crate::batcher::Waiter;
 use crate::log::backoff::Backoff;
@@ -100,7 +100,7 @@ impl Batch {
         }
         let rejected =
             self.deliveries.iter().filter_map(|(delivery, rejection)| Some((delivery, rejection.as_ref()?)));
-        if let Err(reason) = letters::publish(core, rejected).await {
+        if let Err(reason) = dead_letters::publish(core, rejected).await {
             tracing::warn!(%reason, "publishing to the dead-letter queue failed; the messages are put aside");
             self.is_unwritten = true;
         }
@@ -127,11 +127,11 @@ impl Batch {
     }
 
     /// Takes out what is rejected and not in the dead-letter queue.
-    pub(super) fn take_unwritten(&mut self) -> Letters {
+    pub(super) fn take_unwritten(&mut self) -> DeadLetters {
         if !self.is_unwritten {
-            return Letters::default();
+            return DeadLetters::default();
         }
-        let (mut letters, mut others) = (Letters::default(), Vec::with_capacity(self.deliveries.len()));
+        let (mut letters, mut others) = (DeadLetters::default(), Vec::with_capacity(self.deliveries.len()));
         for (delivery, rejection) in std::mem::take(&mut self.deliveries) {
             match rejection {
                 Some(rejection) => letters.0.push((delivery, rejection)),

@@ -1,6 +1,6 @@
 //! Consumes the broker's queues and stores their messages. While one batch of a shard is stored, the next one fills. A
 //! batch is acknowledged only once the store has it. One batch of a shard at a time keeps the order of its rooms. Dead letters that
-//! the broker does not take now are put aside meanwhile ([`super::letters`]); the prefetch bounds them.
+//! the broker does not take now are put aside meanwhile ([`super::dead_letters`]); the prefetch bounds them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::Core;
 use super::address::AmqpError;
 use super::batch::Batch;
-use super::letters::Letters;
+use super::dead_letters::DeadLetters;
 use super::publication::PUBLISHED_AT;
 use super::topology::inspect_queue;
 
@@ -58,8 +58,8 @@ pub(super) async fn run(
 ) -> Option<String> {
     let shards = (0..).zip(consumers).map(|(number, consumer)| async move {
         let (stop, filling) = (stop.clone(), Batch::default());
-        let (unacked, aside, is_writing) = Default::default();
-        let mut shard = Shard { core, number, consumer, stop, filling, unacked, aside, is_writing };
+        let (unacked, unwritten, is_writing) = Default::default();
+        let mut shard = Shard { core, number, consumer, stop, filling, unacked, unwritten, is_writing };
         shard.run().await
     });
     let lost = tokio::select! {
@@ -96,7 +96,7 @@ struct Shard<'a> {
     filling: Batch,
     unacked: i64,
     /// Rejected messages that wait until they are published.
-    aside: Letters,
+    unwritten: DeadLetters,
     /// Whether others are being published, or were not when the server began to stop.
     is_writing: bool,
 }
@@ -104,19 +104,19 @@ struct Shard<'a> {
 impl<'a> Shard<'a> {
     async fn run(&mut self) -> lapin::Result<()> {
         let mut committing: Fuse<BoxFuture<'a, Option<Batch>>> = Fuse::terminated();
-        let mut writing: Fuse<BoxFuture<'a, Option<Letters>>> = Fuse::terminated();
+        let mut writing: Fuse<BoxFuture<'a, Option<DeadLetters>>> = Fuse::terminated();
         let mut is_stopping = *self.stop.borrow();
         loop {
             if committing.is_terminated() && !self.filling.is_empty() {
                 let batch = std::mem::take(&mut self.filling);
                 committing = batch.commit(self.core, self.number, self.stop.clone()).boxed().fuse();
             }
-            // Letters that are not published stay in the broker, and come again.
+            // DeadLetters that are not published stay in the broker, and come again.
             if is_stopping && committing.is_terminated() && writing.is_terminated() {
                 return Ok(());
             }
-            if writing.is_terminated() && !self.aside.0.is_empty() {
-                let letters = std::mem::take(&mut self.aside);
+            if writing.is_terminated() && !self.unwritten.0.is_empty() {
+                let letters = std::mem::take(&mut self.unwritten);
                 self.is_writing = true;
                 writing = letters.publish_all(self.core, self.number, self.stop.clone()).boxed().fuse();
             }
@@ -155,8 +155,8 @@ impl<'a> Shard<'a> {
     }
 
     async fn acknowledge(&mut self, mut batch: Batch) -> lapin::Result<()> {
-        self.aside.0.extend(batch.take_unwritten().0);
-        if self.is_writing || !self.aside.0.is_empty() {
+        self.unwritten.0.extend(batch.take_unwritten().0);
+        if self.is_writing || !self.unwritten.0.is_empty() {
             // What is put aside is no later one than the last of the batch.
             self.acknowledge_each(batch.tags()).await?;
         } else if let Some(tag) = batch.tags().last() {

@@ -13,7 +13,7 @@ mod address;
 mod batch;
 mod connect;
 mod consumer;
-mod letters;
+mod dead_letters;
 mod publication;
 mod publisher;
 mod topology;

@@ -43,7 +43,7 @@ impl Progress {
 
 /// Why a batch was not stored.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
+pub(super) enum NotStored {
     /// The store wants this record first, an earlier one. The progress is there already.
     WentBack(u64),
     /// Nothing was stored. It may be repeated after another attaching than this one.
@@ -61,16 +61,16 @@ pub(super) struct Current {
 
 impl Current {
     /// What the store said to a batch.
-    pub(super) fn obstacle(&self, error: &ApplyError) -> Obstacle {
+    pub(super) fn obstacle(&self, error: &ApplyError) -> NotStored {
         match error {
             ApplyError::Unattached { reason } => self.unattached(reason),
-            error => Obstacle::Failed(error.to_string()),
+            error => NotStored::Failed(error.to_string()),
         }
     }
 
     /// Compares a partition with the next offset that the store wants of it. Where the store went back under the same
     /// attachment, it must be attached again.
-    fn compare(&self, next: u64, progress: &Progress) -> Result<(), Obstacle> {
+    fn compare(&self, next: u64, progress: &Progress) -> Result<(), NotStored> {
         let is_new = progress.compared.swap(self.number, Ordering::AcqRel) != self.number;
         if next >= progress.stored.load(Ordering::Acquire) {
             return Ok(());
@@ -79,11 +79,11 @@ impl Current {
             return Err(self.unattached(format!("the store is at {next} again")));
         }
         progress.stored.store(next, Ordering::Release);
-        Err(Obstacle::WentBack(next))
+        Err(NotStored::WentBack(next))
     }
 
-    fn unattached(&self, reason: impl ToString) -> Obstacle {
-        Obstacle::Unattached { attachment: self.number, reason: reason.to_string() }
+    fn unattached(&self, reason: impl ToString) -> NotStored {
+        NotStored::Unattached { attachment: self.number, reason: reason.to_string() }
     }
 }
 
@@ -119,7 +119,7 @@ impl Attachment {
         &self,
         progress: &Progress,
         ask: impl AsyncFnOnce() -> Result<u64, String>,
-    ) -> Result<RwLockReadGuard<'_, Current>, Obstacle> {
+    ) -> Result<RwLockReadGuard<'_, Current>, NotStored> {
         let current = self.current.read().await;
         if !current.is_attached {
             return Err(current.unattached("attaching it failed"));
@@ -128,7 +128,7 @@ impl Attachment {
         let failures = self.failures.load(Ordering::Acquire);
         let is_compared = progress.compared.load(Ordering::Acquire) == current.number;
         if !is_compared || progress.looked.load(Ordering::Acquire) != failures {
-            let next = ask().await.map_err(Obstacle::Failed)?;
+            let next = ask().await.map_err(NotStored::Failed)?;
             current.compare(next, progress)?;
             progress.looked.store(failures, Ordering::Release);
         }
@@ -158,7 +158,7 @@ impl Core {
         &self,
         partition: u32,
         progress: &Progress,
-    ) -> Result<RwLockReadGuard<'_, Current>, Obstacle> {
+    ) -> Result<RwLockReadGuard<'_, Current>, NotStored> {
         self.attachment.hold(progress, async || self.next_offset(partition).await).await
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         attachment: &'a Attachment,
         progress: &Progress,
         next: u64,
-    ) -> Result<RwLockReadGuard<'a, Current>, Obstacle> {
+    ) -> Result<RwLockReadGuard<'a, Current>, NotStored> {
         attachment.hold(progress, async || Ok(next)).await
     }
 
@@ -222,8 +222,8 @@ mod tests {
         attachment.renew(0, async || Ok(())).await.unwrap();
         // Where the store is cannot be read: then it is not compared.
         let unread = attachment.hold(&behind, async || Err("damaged".to_owned())).await;
-        assert_eq!(unread.unwrap_err(), Obstacle::Failed("damaged".to_owned()));
-        assert_eq!(hold(&attachment, &behind, 10).await.unwrap_err(), Obstacle::WentBack(10));
+        assert_eq!(unread.unwrap_err(), NotStored::Failed("damaged".to_owned()));
+        assert_eq!(hold(&attachment, &behind, 10).await.unwrap_err(), NotStored::WentBack(10));
         assert_eq!(stored(&behind), 10);
         assert!(hold(&attachment, &behind, 10).await.is_ok(), "it goes on from there");
         hold_at_once(&attachment, &behind).await;
@@ -239,15 +239,15 @@ mod tests {
         let progress = Progress::new(20, 0);
         let held = hold(&attachment, &progress, 20).await.unwrap();
         let unattached = ApplyError::Unattached { reason: "opened again".to_owned() };
-        let Obstacle::Unattached { attachment: seen, .. } = held.obstacle(&unattached) else { panic!() };
-        assert!(matches!(held.obstacle(&ApplyError::Overloaded), Obstacle::Failed(_)));
+        let NotStored::Unattached { attachment: seen, .. } = held.obstacle(&unattached) else { panic!() };
+        assert!(matches!(held.obstacle(&ApplyError::Overloaded), NotStored::Failed(_)));
         let renewing = attachment.renew(seen, async || Err("away".to_owned()));
         let mut renewing = std::pin::pin!(renewing);
         assert!(renewing.as_mut().now_or_never().is_none(), "a batch is being stored");
         drop(held);
         assert!(renewing.await.is_err());
         // Attached, perhaps; but nobody knows.
-        let Obstacle::Unattached { attachment: seen, .. } =
+        let NotStored::Unattached { attachment: seen, .. } =
             hold(&attachment, &progress, 20).await.unwrap_err()
         else {
             panic!()
@@ -267,12 +267,12 @@ mod tests {
         hold_at_once(&attachment, &failed).await;
         // The one that did not fail looks, too.
         let behind = hold(&attachment, &silent, 4).await;
-        assert!(matches!(behind, Err(Obstacle::Unattached { .. })), "{behind:?}");
+        assert!(matches!(behind, Err(NotStored::Unattached { .. })), "{behind:?}");
         assert!(hold(&attachment, &silent, 5).await.is_ok());
         hold_at_once(&attachment, &silent).await;
         attachment.count_failure();
         let unread = attachment.hold(&silent, async || Err("damaged".to_owned())).await;
-        assert!(matches!(unread, Err(Obstacle::Failed(_))), "{unread:?}");
+        assert!(matches!(unread, Err(NotStored::Failed(_))), "{unread:?}");
     }
 
     #[tokio::test]
@@ -284,9 +284,9 @@ mod tests {
         assert!(hold(&attachment, &progress, 25).await.is_ok());
         attachment.count_failure();
         let behind = hold(&attachment, &progress, 19).await.unwrap_err();
-        let Obstacle::Unattached { attachment: seen, .. } = behind else { panic!("{behind:?}") };
+        let NotStored::Unattached { attachment: seen, .. } = behind else { panic!("{behind:?}") };
         attachment.renew(seen, async || Ok(())).await.unwrap();
-        assert_eq!(hold(&attachment, &progress, 19).await.unwrap_err(), Obstacle::WentBack(19));
+        assert_eq!(hold(&attachment, &progress, 19).await.unwrap_err(), NotStored::WentBack(19));
         assert!(hold(&attachment, &progress, 19).await.is_ok());
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Those go to the topic of dead letters with the reason: unreadable ones before the batch is stored, so that none is lost;
 //! those that the store refuses after it. A message of another program that is in another partition than its room's is
-//! written again, to the right one, unless nothing is stored from there any more ([`aside`]).
+//! written again, to the right one, unless nothing is stored from there any more ([`rejected`]).
 
-mod aside;
+mod rejected;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use hubbub_core::{
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
 
-use super::attachment::{Obstacle, Progress};
+use super::attachment::{NotStored, Progress};
 use super::buffer::Buffer;
 use super::record::{self, CHANGE, NOTHING, Request, TRACEPARENT};
 use super::{Core, bus};
@@ -33,7 +33,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// Header of a record with the id of its message, if the body has none.
 const MESSAGE_ID: &str = "message-id";
 
-enum Fate {
+enum RecordKind {
     Message,
     /// Who waits for the outcome.
     Change(Option<Request>),
@@ -41,7 +41,7 @@ enum Fate {
     Misplaced(u32, String, Vec<u8>),
     Rejected(Rejection),
     /// It is written elsewhere.
-    SetAside,
+    WrittenElsewhere,
 }
 
 struct Record {
@@ -49,7 +49,7 @@ struct Record {
     key: Option<Range<usize>>,
     value: Range<usize>,
     headers: Option<OwnedHeaders>,
-    fate: Fate,
+    kind: RecordKind,
 }
 
 /// Records in the order of their offsets.
@@ -89,7 +89,13 @@ impl Batch {
         }
         let position = LogPosition { partition, offset, appended_at: self.appended_at };
         self.ops.push_at(&Op::Change(NOTHING), position);
-        self.records.push(Record { offset, key: None, value: 0..0, headers: None, fate: Fate::SetAside });
+        self.records.push(Record {
+            offset,
+            key: None,
+            value: 0..0,
+            headers: None,
+            kind: RecordKind::WrittenElsewhere,
+        });
     }
 
     /// Adds a record, valid or not. Returns false, and adds nothing, when it needs a batch of its own.
@@ -97,7 +103,7 @@ impl Batch {
         let value = message.payload().unwrap_or_default();
         let key = message.key();
         let (is_empty, ops) = (self.records.is_empty(), &mut self.ops);
-        let fate = match header(message, CHANGE) {
+        let kind = match header(message, CHANGE) {
             Some(request) => {
                 let taken = record::read_change(value, |change| {
                     is_in_place(core, position, change)?;
@@ -109,19 +115,19 @@ impl Batch {
                 });
                 match taken.and_then(std::convert::identity) {
                     Ok(false) => return false,
-                    Ok(true) => Fate::Change(Request::parse(request)),
-                    Err(rejection) => Fate::Rejected(rejection),
+                    Ok(true) => RecordKind::Change(Request::parse(request)),
+                    Err(rejection) => RecordKind::Rejected(rejection),
                 }
             }
             None => {
-                let fate = read_message(core, position, message, ops, &mut self.made_id);
+                let kind = read_message(core, position, message, ops, &mut self.made_id);
                 if core.hub.timeline().tracer().is_some()
-                    && matches!(fate, Fate::Message)
+                    && matches!(kind, RecordKind::Message)
                     && let Some((context, true)) = header(message, TRACEPARENT).and_then(TraceContext::parse)
                 {
                     ops.trace_last(context);
                 }
-                fate
+                kind
             }
         };
         if self.ops.len() == self.records.len() {
@@ -134,8 +140,8 @@ impl Batch {
         };
         let (key, value) = (key.map(&mut keep), keep(value));
         let headers = message.headers().map(|headers| headers.detach());
-        self.header_bytes += headers.as_ref().map_or(0, aside::header_bytes);
-        self.records.push(Record { offset: position.offset, key, value, headers, fate });
+        self.header_bytes += headers.as_ref().map_or(0, rejected::header_bytes);
+        self.records.push(Record { offset: position.offset, key, value, headers, kind });
         self.appended_at = position.appended_at;
         true
     }
@@ -153,7 +159,7 @@ impl Batch {
         core.metrics.log_batch_size.record(self.len() as u64, 1);
         let _in_hand = core.storing.begin(partition, self.appended_at);
         let mut backoff = Backoff::new(core.random.clone());
-        while let Err(reason) = self.set_aside(core, partition).await {
+        while let Err(reason) = self.write_elsewhere(core, partition).await {
             core.metrics.log_retried.inc();
             tracing::warn!(partition, %reason, "setting records of Kafka aside failed; retrying");
             pause(&mut backoff, buffer, stop).await?;
@@ -162,9 +168,9 @@ impl Batch {
         let ticket = loop {
             let (seen, reason) = match self.store(core, partition, &buffer.progress).await {
                 Ok(ticket) => break ticket,
-                Err(Obstacle::WentBack(offset)) => return Some(Err(offset)),
-                Err(Obstacle::Unattached { attachment, reason }) => (Some(attachment), reason),
-                Err(Obstacle::Failed(reason)) => {
+                Err(NotStored::WentBack(offset)) => return Some(Err(offset)),
+                Err(NotStored::Unattached { attachment, reason }) => (Some(attachment), reason),
+                Err(NotStored::Failed(reason)) => {
                     core.attachment.count_failure();
                     (None, reason)
                 }
@@ -180,19 +186,21 @@ impl Batch {
         let outcomes = answer(&ticket).unwrap_or_default();
         let repeated = outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count();
         core.metrics.log_redelivered.inc_by(repeated as u64);
-        let requests = self.records.iter().map(|record| match &record.fate {
-            Fate::Change(request) => request.as_ref(),
+        let requests = self.records.iter().map(|record| match &record.kind {
+            RecordKind::Change(request) => request.as_ref(),
             _ => None,
         });
         bus::publish(core, partition, (&self.ops, outcomes), requests);
         for (record, outcome) in self.records.iter_mut().zip(outcomes) {
-            record.fate = match (&record.fate, outcome) {
-                (Fate::Message, Outcome::Refused(refusal)) => Fate::Rejected(rejection_of(*refusal)),
-                _ => Fate::Message,
+            record.kind = match (&record.kind, outcome) {
+                (RecordKind::Message, Outcome::Refused(refusal)) => {
+                    RecordKind::Rejected(rejection_of(*refusal))
+                }
+                _ => RecordKind::Message,
             };
         }
         // Also when the partition was taken away: nobody else learns that the store refused them.
-        self.bury(core, partition, stop).await;
+        self.dead_letter_rejected(core, partition, stop).await;
         let took = core.clock.now().as_micros().saturating_sub(self.appended_at.as_micros()).max(0);
         core.metrics.log_broker_time.record(took.unsigned_abs(), self.records.len() as u64);
         core.measure_lag();
@@ -200,16 +208,16 @@ impl Batch {
     }
 
     /// Submits the batch once, and waits until it is stored. What is stored already is passed over.
-    async fn store(&self, core: &Core, partition: u32, progress: &Progress) -> Result<Ticket, Obstacle> {
+    async fn store(&self, core: &Core, partition: u32, progress: &Progress) -> Result<Ticket, NotStored> {
         let attached = core.hold(partition, progress).await?;
         let waiter = Arc::new(Waiter::of_log());
         let submitted = core.direct.submit(&self.ops, &waiter);
-        let ticket = submitted.map_err(|error| Obstacle::Failed(error.to_string()))?;
+        let ticket = submitted.map_err(|error| NotStored::Failed(error.to_string()))?;
         waiter.wait(&ticket).await;
         match ticket.outcomes() {
             Some(Ok(_)) => Ok(ticket),
             Some(Err(error)) => Err(attached.obstacle(error)),
-            None => Err(Obstacle::Failed("there is no answer".to_owned())),
+            None => Err(NotStored::Failed("there is no answer".to_owned())),
         }
     }
 }
@@ -248,7 +256,7 @@ fn read_message(
     message: &BorrowedMessage<'_>,
     ops: &mut OpBatch,
     made_id: &mut String,
-) -> Fate {
+) -> RecordKind {
     let text = |bytes| str::from_utf8(bytes).ok();
     let message_id = header(message, MESSAGE_ID).and_then(text);
     made_id.clear();
@@ -271,19 +279,19 @@ fn read_message(
                 let mut body = Vec::new();
                 body::write(send, &mut body);
                 // The topic surely takes what has this size.
-                if body.len().saturating_add(aside::RECORD_OVERHEAD) > core.options.record_bytes_max() {
+                if body.len().saturating_add(rejected::RECORD_OVERHEAD) > core.options.record_bytes_max() {
                     let reason = format!(
                         "this room belongs to partition {partition} of the topic, and the message is too large to be moved there"
                     );
-                    return Fate::Rejected(Rejection { code: ErrorCode::Invalid, reason });
+                    return RecordKind::Rejected(Rejection { code: ErrorCode::Invalid, reason });
                 }
-                return Fate::Misplaced(partition, send.room.to_owned(), body);
+                return RecordKind::Misplaced(partition, send.room.to_owned(), body);
             }
             ops.push_at(&Op::Send(*send), position);
-            Fate::Message
+            RecordKind::Message
         },
     );
-    read.unwrap_or_else(Fate::Rejected)
+    read.unwrap_or_else(RecordKind::Rejected)
 }
 
 #[cfg(test)]

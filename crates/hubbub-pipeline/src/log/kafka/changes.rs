@@ -19,9 +19,9 @@ use rdkafka::message::{Header, OwnedHeaders};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::gate::Origin;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, ChangeOutcome, Reply, Request};
+use super::unconfirmed::Origin;
 use crate::batcher::{Outcomes, SubmitError, Waiter};
 
 /// How long a change waits for its outcome.

@@ -28,7 +28,7 @@ use rdkafka::{ClientContext, Statistics};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::attachment::{Obstacle, Progress};
+use super::attachment::{NotStored, Progress};
 use super::buffer::{Buffer, Work};
 use super::faults::Cause;
 use super::{Core, producer};
@@ -58,7 +58,7 @@ pub(super) struct Context {
 
 /// What was found when the partitions were looked at.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tended {
+pub(super) struct PartitionCheck {
     /// A task has died.
     pub(super) has_died: bool,
     /// The library has given up a partition, which cannot be read from another place then.
@@ -191,8 +191,8 @@ impl Context {
     }
 
     /// Reports stored offsets, and lets partitions go on whose buffers have room.
-    pub(super) fn tend(&self, consumer: &BaseConsumer<Self>) -> Tended {
-        let (assigned, mut tended) = (self.assigned.lock(), Tended::default());
+    pub(super) fn tend(&self, consumer: &BaseConsumer<Self>) -> PartitionCheck {
+        let (assigned, mut tended) = (self.assigned.lock(), PartitionCheck::default());
         let mut waiting = Vec::new();
         for (partition, Assigned { buffer, task }) in &*assigned {
             report(consumer, &self.core.topics.messages, *partition, buffer);
@@ -313,7 +313,7 @@ async fn store_partition(core: Arc<Core>, partition: u32, buffer: Arc<Buffer>, s
                 None => return,
             },
             Work::Compare => match core.hold(partition, progress).await {
-                Err(Obstacle::WentBack(offset)) => offset,
+                Err(NotStored::WentBack(offset)) => offset,
                 _ => continue,
             },
             Work::Batch(batch) => {

@@ -13,7 +13,7 @@ use rdkafka::error::KafkaError as LibraryError;
 
 use super::Core;
 use super::address::KafkaError;
-use super::consumer::{Context, Tended};
+use super::consumer::{Context, PartitionCheck};
 
 const CONSUMER: Essential = Essential::new("Kafka consumer");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,7 +101,7 @@ impl Membership {
                 continue;
             }
             tended_at = now;
-            let Tended { has_died, is_stuck } = context.tend(consumer);
+            let PartitionCheck { has_died, is_stuck } = context.tend(consumer);
             if has_died {
                 tracing::error!("a task that stores records of Kafka has died");
                 return End::ForGood;

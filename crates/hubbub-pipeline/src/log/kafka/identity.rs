@@ -19,7 +19,7 @@ pub(super) struct TopicIdentity {
 
 /// How well a store knows a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Certainty {
+pub(super) enum KnownBy {
     /// By its id.
     Id,
     /// By its name: one that was deleted and created again is taken for the same.
@@ -42,7 +42,7 @@ impl TopicIdentity {
 
     /// Whether it is certain that the topic is another one than this. Brokers that give no id tell nothing.
     pub(super) fn differs_from(&self, known: &Self) -> bool {
-        let has_id = |identity: &Self| Certainty::of_id(&identity.id) == Certainty::Id;
+        let has_id = |identity: &Self| KnownBy::of_id(&identity.id) == KnownBy::Id;
         has_id(self) && has_id(known) && self.id != known.id
     }
 
@@ -52,7 +52,7 @@ impl TopicIdentity {
     }
 }
 
-impl Certainty {
+impl KnownBy {
     /// How well a store knows the topic that has this identity there.
     pub(super) fn of(stored: &LogIdentity) -> Self {
         Self::of_id(&stored.id)
@@ -88,8 +88,8 @@ mod tests {
 
     const ZERO: &str = topic_id::NONE;
 
-    fn certainty(id: &str) -> Certainty {
-        Certainty::of(&LogIdentity { id: id.to_owned(), partitions: 1 })
+    fn certainty(id: &str) -> KnownBy {
+        KnownBy::of(&LogIdentity { id: id.to_owned(), partitions: 1 })
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         assert!(topic.is_known_as(&topic.id));
         assert!(!topic.is_known_as("c/another"), "it was created again");
         assert!(!topic.is_known_as("d/bzx1-Yq_Rn6TQmC0pWkLxA"));
-        assert_eq!(certainty(&topic.id), Certainty::Id);
+        assert_eq!(certainty(&topic.id), KnownBy::Id);
         assert_eq!(certainty(&topic.id).warning("t"), None);
     }
 
@@ -115,7 +115,7 @@ mod tests {
         let topic = TopicIdentity::new("c", "hubbub.messages", ZERO);
         assert_eq!(topic.id, "c/topic:hubbub.messages");
         assert!(!topic.is_known_as("c/topic:other.messages"));
-        assert_eq!(certainty(&topic.id), Certainty::Name);
+        assert_eq!(certainty(&topic.id), KnownBy::Name);
         assert!(certainty(&topic.id).warning("t").is_some());
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let without = TopicIdentity::new("c", "hubbub.messages", ZERO);
         let with = TopicIdentity::new("c", "hubbub.messages", "bzx1-Yq_Rn6TQmC0pWkLxA");
         assert!(without.is_known_as(&stored_before) && with.is_known_as(&stored_before));
-        assert_eq!(certainty(&stored_before), Certainty::Cluster);
+        assert_eq!(certainty(&stored_before), KnownBy::Cluster);
         assert!(certainty(&stored_before).warning("t").is_some_and(|text| text.contains("topic_prefix")));
         // The brokers were upgraded.
         assert!(with.is_known_as(&without.id));

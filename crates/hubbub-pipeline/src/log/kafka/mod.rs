@@ -1,7 +1,7 @@
 //! Kafka as the log of rooms: everything that changes a room is a record of one topic, keyed by the room, so that one
 //! partition orders all of a room.
 //!
-//! A submission of messages becomes records ([`producer`]); its sender is answered when Kafka has confirmed them ([`gate`]).
+//! A submission of messages becomes records ([`producer`]); its sender is answered when Kafka has confirmed them ([`unconfirmed`]).
 //! Changes of rooms, told apart by a header ([`record`]), also wait for their outcome ([`changes`]). → The nodes that commit
 //! are one consumer group: each reads its partitions, from where the store says ([`consumer`]), and stores them in
 //! [`batch`]es through the direct log. → What was stored is written to the [`bus`], from which the other nodes publish it to
@@ -13,7 +13,7 @@
 //! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
 //!   So is a log that misses records which the store has not, or has.
 //! - A store that goes back while the server runs is given again what it misses ([`attachment`]).
-//! - Nothing is accepted for a partition that Kafka has lost the end of ([`ends`]), or beside servers of another store
+//! - Nothing is accepted for a partition that Kafka has lost the end of ([`lost_records`]), or beside servers of another store
 //!   ([`committers`]).
 //! - A batch that fails holds up its partition only, and so does a position of the store that cannot be read ([`positions`]).
 //! - A store that removes nothing past its log is told by changes what has expired ([`expiry`]).
@@ -28,13 +28,12 @@ mod bus;
 mod changes;
 mod committers;
 mod consumer;
-mod ends;
 mod expiry;
 mod faults;
-mod gate;
 mod group;
 mod identity;
 mod lag;
+mod lost_records;
 mod positions;
 mod presence;
 mod producer;
@@ -44,6 +43,7 @@ mod settings;
 mod start;
 mod topic_id;
 mod topics;
+mod unconfirmed;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ use crate::order::BROKER_BATCH;
 use attachment::Attachment;
 use bus::Bus;
 use changes::WaitingChanges;
-use ends::Ends;
 use faults::Faults;
+use lost_records::LostRecordCheck;
 use producer::Producer;
 use topics::Topics;
 
@@ -156,7 +156,7 @@ struct Core {
     /// Makes the ids of messages without one differ from those of other logs.
     id_seed: u64,
     /// What Kafka confirmed.
-    ends: Arc<Ends>,
+    ends: Arc<LostRecordCheck>,
     faults: Faults,
     /// Why records are accepted, but not stored by anybody.
     alarm: Mutex<Option<String>>,

@@ -14,7 +14,7 @@ use super::Core;
 use super::batch::pause;
 use super::buffer::Buffer;
 use super::consumer::Context;
-use super::ends::SETTLING;
+use super::lost_records::SETTLING;
 use crate::log::backoff::Backoff;
 
 /// The next offset that the store wants of each partition, or why it cannot be read.

@@ -21,9 +21,9 @@ use tokio::sync::watch;
 
 use super::KafkaOptions;
 use super::address::KafkaError;
-use super::ends::Ends;
-use super::gate::{Failure, Gate, Origin, Submission};
+use super::lost_records::LostRecordCheck;
 use super::record::TRACEPARENT;
+use super::unconfirmed::{Failure, Origin, Submission, UnconfirmedRecords};
 use crate::batcher::{Load, SubmitError, Ticket, Waiter, lane_loads};
 use crate::log::body;
 
@@ -51,8 +51,8 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, text: &str) {
 }
 
 pub(super) struct Context {
-    gate: Arc<Gate>,
-    ends: Arc<Ends>,
+    gate: Arc<UnconfirmedRecords>,
+    ends: Arc<LostRecordCheck>,
 }
 
 impl ClientContext for Context {
@@ -106,7 +106,7 @@ pub(super) struct OwnRecord<'a> {
 
 pub(super) struct Producer {
     client: Arc<BaseProducer<Context>>,
-    pub(super) gate: Arc<Gate>,
+    pub(super) gate: Arc<UnconfirmedRecords>,
     /// Of records that nobody waits for.
     nobody: Arc<Submission>,
     topic: String,
@@ -120,8 +120,8 @@ impl Producer {
         options: &KafkaOptions,
         topic: &str,
         partitions: u32,
-        gate: Arc<Gate>,
-        ends: Arc<Ends>,
+        gate: Arc<UnconfirmedRecords>,
+        ends: Arc<LostRecordCheck>,
     ) -> Result<Self, KafkaError> {
         let records_max = options.queue.ops.saturating_add(OWN_RECORDS).min(10_000_000);
         let mut config = options.client();
@@ -266,7 +266,7 @@ impl Producer {
         Ok(found.flat_map(|found| found.members()).map(|member| member.client_id().to_owned()).collect())
     }
 
-    /// Ends the thread. What is unconfirmed fails.
+    /// LostRecordCheck the thread. What is unconfirmed fails.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.lock().take()
@@ -278,7 +278,7 @@ impl Producer {
 }
 
 /// Handles confirmations until the server stops, or the producer cannot go on.
-fn poll(client: &BaseProducer<Context>, gate: &Gate, is_stopping: &AtomicBool) {
+fn poll(client: &BaseProducer<Context>, gate: &UnconfirmedRecords, is_stopping: &AtomicBool) {
     while !is_stopping.load(Ordering::Acquire) {
         PRODUCER.step();
         client.poll(POLL_INTERVAL);

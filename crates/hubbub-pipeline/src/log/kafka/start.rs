@@ -14,13 +14,13 @@ use tokio::sync::watch;
 
 use super::address::KafkaError;
 use super::bus::{self, Bus};
-use super::ends::{self, Ends};
 use super::faults::{Cause, Faults};
-use super::gate::Gate;
-use super::identity::Certainty;
+use super::identity::KnownBy;
+use super::lost_records::{self, LostRecordCheck};
 use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
+use super::unconfirmed::UnconfirmedRecords;
 use super::{Core, Kafka, KafkaOptions, Threads};
 use super::{attachment, committers, consumer, expiry, group, presence, topics};
 use crate::batcher::Waiter;
@@ -39,8 +39,8 @@ impl Kafka {
         };
         let topics = topics::prepare(&options).await?;
         let (identity, is_new) = attach(&options, log_store, &topics).await?;
-        let gate = Arc::new(Gate::new(options.queue, clock.clone(), metrics.clone()));
-        let ends = Arc::new(Ends::new(topics.partitions));
+        let gate = Arc::new(UnconfirmedRecords::new(options.queue, clock.clone(), metrics.clone()));
+        let ends = Arc::new(LostRecordCheck::new(topics.partitions));
         let producer = Producer::new(&options, &topics.messages, topics.partitions, gate, ends.clone())?;
         metrics.log_partitions.set(i64::from(topics.partitions));
         let node = format!("{:016x}", random.next_u64());
@@ -111,9 +111,9 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
     };
     let watching = committers::watch(core.clone(), stopped.clone());
     core.runtime.spawn(supervise(Essential::new("Kafka committers"), watching));
-    let comparing = ends::watch(core.clone(), stopped.clone());
+    let comparing = lost_records::watch(core.clone(), stopped.clone());
     core.runtime.spawn(supervise(Essential::new("Kafka ends"), comparing));
-    let comparing = ends::watch_topic(core.clone(), stopped.clone());
+    let comparing = lost_records::watch_topic(core.clone(), stopped.clone());
     core.runtime.spawn(supervise(Essential::new("Kafka topic"), comparing));
     let watching = {
         let (core, stopped) = (core.clone(), stopped.clone());
@@ -152,7 +152,7 @@ async fn attach(
         attached = attach(known.clone()).await?;
     }
     let Attached::Other(other) = attached else {
-        if let Some(warning) = Certainty::of(&known).warning(topic) {
+        if let Some(warning) = KnownBy::of(&known).warning(topic) {
             tracing::warn!("{warning}");
         }
         return Ok((known, attached == Attached::New));

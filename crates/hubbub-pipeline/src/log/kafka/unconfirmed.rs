@@ -55,7 +55,7 @@ struct State {
 }
 
 /// Admission and accounts of the producer.
-pub(super) struct Gate {
+pub(super) struct UnconfirmedRecords {
     state: Mutex<State>,
     /// Something failed that may mean that no broker is reachable.
     pub(super) suspicion: Notify,
@@ -67,7 +67,7 @@ pub(super) struct Gate {
     metrics: Arc<Metrics>,
 }
 
-impl Gate {
+impl UnconfirmedRecords {
     pub(super) fn new(limits: QueueLimits, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
         let state = State { load: WaitingLoad::new(limits), admission: Admission::default() };
         let (suspicion, must_purge) = (Notify::new(), AtomicBool::new(false));
@@ -189,7 +189,7 @@ impl Gate {
 
 /// Records that are confirmed together. Each record has a reference; the last confirmation answers.
 pub(super) struct Submission {
-    gate: Arc<Gate>,
+    gate: Arc<UnconfirmedRecords>,
     batch: Arc<Batch>,
     waiter: Arc<Waiter>,
     /// Rooms of a sender whose order matters.
@@ -236,7 +236,7 @@ impl Submission {
     }
 
     fn answer(&self) {
-        let Gate { state, metrics, clock, .. } = &*self.gate;
+        let UnconfirmedRecords { state, metrics, clock, .. } = &*self.gate;
         let records = self.load.ops;
         let failure = self.failure.lock().take();
         if self.origin.is_client() {
@@ -266,9 +266,9 @@ mod tests {
     use hubbub_core::clock::ManualClock;
     use prometheus_client::metrics::counter::Counter;
 
-    fn gate(ops: usize) -> Arc<Gate> {
+    fn gate(ops: usize) -> Arc<UnconfirmedRecords> {
         let clock = Arc::new(ManualClock::default());
-        Arc::new(Gate::new(QueueLimits { ops, bytes: 1_000 }, clock, Arc::default()))
+        Arc::new(UnconfirmedRecords::new(QueueLimits { ops, bytes: 1_000 }, clock, Arc::default()))
     }
 
     fn of(records: usize) -> Load {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn admit(
-        gate: &Arc<Gate>,
+        gate: &Arc<UnconfirmedRecords>,
         records: usize,
         waiter: &Arc<Waiter>,
     ) -> Result<(Arc<Submission>, Ticket), SubmitError> {

@@ -21,9 +21,9 @@ use crate::log::body::{Rejection, answer};
 
 /// Rejected messages that are not acknowledged.
 #[derive(Debug, Default)]
-pub(super) struct Letters(pub(super) Vec<(Delivery, Rejection)>);
+pub(super) struct DeadLetters(pub(super) Vec<(Delivery, Rejection)>);
 
-impl Letters {
+impl DeadLetters {
     /// Publishes them, with retries until the broker has them. `None` when the server stops before.
     pub(super) async fn publish_all(
         self,

@@ -9,13 +9,13 @@ use hubbub_core::ErrorCode;
 use rdkafka::message::{Header, Headers, OwnedHeaders};
 use tokio::sync::watch;
 
-use super::{Batch, Fate, Record};
+use super::{Batch, Record, RecordKind};
 use crate::batcher::Waiter;
 use crate::log::backoff::Backoff;
 use crate::log::body::{Rejection, answer};
 use crate::log::kafka::Core;
-use crate::log::kafka::gate::Origin;
 use crate::log::kafka::producer::OwnRecord;
+use crate::log::kafka::unconfirmed::Origin;
 
 /// Header of a record that was written again: the partition and the offset of the first one.
 const FORWARDED: &str = "hubbub-forwarded";
@@ -32,31 +32,33 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 const STOP_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Destination {
     Dead,
     Partition(u32),
 }
 
 impl Batch {
     /// Writes what cannot be stored elsewhere. What was written is not written again when the rest is tried once more.
-    pub(super) async fn set_aside(&mut self, core: &Core, partition: u32) -> Result<(), String> {
-        let mut places: BTreeMap<Place, (Vec<usize>, Vec<OwnRecord<'_>>)> = BTreeMap::new();
+    pub(super) async fn write_elsewhere(&mut self, core: &Core, partition: u32) -> Result<(), String> {
+        let mut destinations: BTreeMap<Destination, (Vec<usize>, Vec<OwnRecord<'_>>)> = BTreeMap::new();
         let mut failure = None;
         // One that is refused may be ready a moment later: what follows in it must not come before.
         let mut refused = BTreeSet::new();
         for (index, record) in self.records.iter().enumerate() {
             let at = format!("{partition}/{}", record.offset);
-            let (place, own) = match &record.fate {
-                Fate::Message | Fate::Change(_) | Fate::SetAside => continue,
-                Fate::Rejected(rejection) => (Place::Dead, self.letter(core, record, rejection, &at)),
-                Fate::Misplaced(target, room, body) => {
+            let (place, own) = match &record.kind {
+                RecordKind::Message | RecordKind::Change(_) | RecordKind::WrittenElsewhere => continue,
+                RecordKind::Rejected(rejection) => {
+                    (Destination::Dead, self.letter(core, record, rejection, &at))
+                }
+                RecordKind::Misplaced(target, room, body) => {
                     if refused.contains(target) {
                         continue;
                     }
                     // Its own partition goes on, so it cannot wait for a restart.
                     if let Some(reason) = core.faults.stop_of(*target) {
                         let rejection = Rejection { code: ErrorCode::Unavailable, reason };
-                        (Place::Dead, self.letter(core, record, &rejection, &at))
+                        (Destination::Dead, self.letter(core, record, &rejection, &at))
                     } else if let Some(reason) = core.faults.refusal(std::iter::once(*target)) {
                         failure = Some(reason);
                         refused.insert(*target);
@@ -66,16 +68,16 @@ impl Batch {
                         let (topic, key) = (core.topics.messages.as_str(), Some(room.as_bytes()));
                         let headers = Some(OwnedHeaders::new().insert(header));
                         let own = OwnRecord { topic, partition: *target, key, value: body, headers };
-                        (Place::Partition(*target), own)
+                        (Destination::Partition(*target), own)
                     }
                 }
             };
-            let (indexes, records) = places.entry(place).or_default();
+            let (indexes, records) = destinations.entry(place).or_default();
             indexes.push(index);
             records.push(own);
         }
         let mut submitted = Vec::new();
-        for (place, (indexes, records)) in places {
+        for (place, (indexes, records)) in destinations {
             let waiter = Arc::new(Waiter::default());
             match core.producer.submit_own(records, &waiter, Origin::Server) {
                 Ok(ticket) => submitted.push((place, indexes, waiter, ticket)),
@@ -93,9 +95,9 @@ impl Batch {
         failure.map_or(Ok(()), Err)
     }
 
-    fn note_written(&mut self, core: &Core, place: Place, indexes: &[usize]) {
+    fn note_written(&mut self, core: &Core, place: Destination, indexes: &[usize]) {
         let count = indexes.len() as u64;
-        if place == Place::Dead {
+        if place == Destination::Dead {
             core.metrics.log_dead.inc_by(count);
             let topic = core.topics.dead.as_str();
             tracing::warn!(
@@ -107,18 +109,23 @@ impl Batch {
         }
         for index in indexes {
             if let Some(record) = self.records.get_mut(*index) {
-                record.fate = Fate::SetAside;
+                record.kind = RecordKind::WrittenElsewhere;
             }
         }
     }
 
     /// Writes what the store refused, with retries until it succeeds: nobody else learns of it. A server that stops tries on for
     /// a moment, and then tells which ones are missing among the dead letters.
-    pub(super) async fn bury(&mut self, core: &Core, partition: u32, stop: &watch::Receiver<bool>) {
+    pub(super) async fn dead_letter_rejected(
+        &mut self,
+        core: &Core,
+        partition: u32,
+        stop: &watch::Receiver<bool>,
+    ) {
         let mut stopped = stop.clone();
         let trying = async {
             let mut backoff = Backoff::new(core.random.clone());
-            while let Err(reason) = self.set_aside(core, partition).await {
+            while let Err(reason) = self.write_elsewhere(core, partition).await {
                 core.metrics.log_retried.inc();
                 tracing::warn!(partition, %reason, "writing dead letters failed; retrying");
                 if backoff.pause_unless(stop).await.is_none() {
@@ -137,7 +144,7 @@ impl Batch {
         if is_done {
             return;
         }
-        let rejected = self.records.iter().filter(|record| matches!(record.fate, Fate::Rejected(_)));
+        let rejected = self.records.iter().filter(|record| matches!(record.kind, RecordKind::Rejected(_)));
         let offsets: Vec<String> = rejected.map(|record| record.offset.to_string()).collect();
         let (topic, dead, offsets) = (&core.topics.messages, &core.topics.dead, offsets.join(" "));
         tracing::error!(

@@ -38,7 +38,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 const OUTAGE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is known of each partition.
-pub(super) struct Ends {
+pub(super) struct LostRecordCheck {
     /// The next offset that the store wanted when it was last asked.
     stored: Box<[AtomicU64]>,
     /// Behind the last offset that a record of this server was given, or that the store had at the start.
@@ -46,7 +46,7 @@ pub(super) struct Ends {
     suspicion: Notify,
 }
 
-impl Ends {
+impl LostRecordCheck {
     pub(super) fn new(partitions: u32) -> Self {
         let zeros = || (0..partitions).map(|_| AtomicU64::new(0)).collect();
         Self { stored: zeros(), confirmed: zeros(), suspicion: Notify::new() }
@@ -253,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_offset_that_was_given_before_is_suspicious() {
-        let ends = Ends::new(2);
+        let ends = LostRecordCheck::new(2);
         ends.begin(1, 10);
         assert!(ends.confirm(0, 0) && ends.confirm(0, 1) && ends.confirm(1, 10), "each has its own");
         assert!(ends.confirm(1, 12), "a gap");
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_partition_is_short_if_it_ends_before_what_is_stored() {
-        let ends = Ends::new(3);
+        let ends = LostRecordCheck::new(3);
         (0..3).zip([10, 10, 0]).for_each(|(partition, next)| ends.set_stored(partition, next));
         assert_eq!(ends.short(&BTreeMap::from([(0, 10), (1, 9), (2, 0), (9, 0)])), [(1, 9, 10)]);
         // The store went back to an older copy.

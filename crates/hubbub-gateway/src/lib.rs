@@ -36,7 +36,7 @@ use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::metrics::{ProcessFigures, Program};
-use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics, Pipeline};
+use hubbub_pipeline::{AccessCache, Hub, Keys, Log, Metrics, Pipeline};
 
 use auth::Auth;
 pub use http::{Documents, MetricsDefault, Statistics};
@@ -60,7 +60,7 @@ pub struct Gateway {
     /// Live delivery.
     pub hub: Arc<Hub>,
     /// Who may read what.
-    pub members: Arc<Members>,
+    pub members: Arc<AccessCache>,
     /// Values of keys, in memory and from the store.
     pub keys: Arc<Keys>,
     /// What is counted.

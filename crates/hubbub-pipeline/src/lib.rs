@@ -17,6 +17,7 @@
 //! - No lock is held across an await or a store call, but for the attachment of Kafka. No two locks of this crate are held together, except an outbox's
 //!   inside a hub shard's or inside the list of large outboxes, and the timeline's inside a hub shard's.
 
+pub mod access_cache;
 pub mod batcher;
 pub mod committer;
 pub mod consumers;
@@ -24,7 +25,6 @@ pub mod histogram;
 pub mod hub;
 pub mod kv;
 pub mod log;
-pub mod members;
 pub mod metrics;
 mod order;
 pub mod pipeline;
@@ -34,12 +34,12 @@ mod test_message;
 pub mod timeline;
 pub mod traces;
 
+pub use access_cache::{AccessCache, AccessLevel};
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use consumers::WaitingConsumers;
 pub use hub::Hub;
 pub use kv::Keys;
 pub use log::{DirectLog, Log, LogHealth};
-pub use members::{AccessLevel, Members};
 pub use metrics::Metrics;
 pub use order::SendLane;
 pub use pipeline::{Pipeline, PipelineOptions};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::store::Store;
 
+use crate::access_cache::AccessCache;
 use crate::hub::Hub;
 use crate::kv::{CacheLimits, Keys};
 use crate::log::{DirectLog, LogOptions, StartError};
-use crate::members::Members;
 use crate::metrics::Metrics;
 
 /// The parts of a running server, from its store up to the direct log. Clones share them.
@@ -21,7 +21,7 @@ pub struct Pipeline {
     /// Live delivery.
     pub hub: Arc<Hub>,
     /// Who may read what.
-    pub members: Arc<Members>,
+    pub members: Arc<AccessCache>,
     /// Values of keys, in memory and from the store.
     pub keys: Arc<Keys>,
     /// Commits to the store. It has the handles of all that runs; closing it ends them.
@@ -66,7 +66,7 @@ impl Pipeline {
         random: Arc<dyn RandomSource>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let members = Members::new(store.clone(), clock.clone(), metrics.clone(), options.members_ttl);
+        let members = AccessCache::new(store.clone(), clock.clone(), metrics.clone(), options.members_ttl);
         let members = Arc::new(members);
         let keys = Arc::new(keys(options.keys, &store, clock.clone(), metrics.clone()));
         let direct = DirectLog::start(

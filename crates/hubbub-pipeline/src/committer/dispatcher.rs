@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 
 use super::count::{count_outcomes, micros, record_times};
 use super::{Committed, DispatcherMessage, log_failure};
+use crate::access_cache::AccessCache;
 use crate::batcher::{Batcher, Chunk};
 use crate::consumers::WaitingConsumers;
 use crate::hub::Hub;
 use crate::kv::Keys;
-use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
 use crate::sweeper::{WakeupSignal, has_deadline};
@@ -25,7 +25,7 @@ use crate::timeline::BatchSpans;
 pub(crate) struct CommitListeners {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) hub: Arc<Hub>,
-    pub(crate) members: Arc<Members>,
+    pub(crate) members: Arc<AccessCache>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) consumers: Arc<WaitingConsumers>,
     pub(crate) sweep_signal: WakeupSignal,

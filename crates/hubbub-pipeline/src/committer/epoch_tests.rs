@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::access_cache::AccessCache;
 use crate::batcher::{LogOptions, Ticket, Waiter};
 use crate::consumers::WaitingConsumers;
 use crate::hub::{FrameEncoder, Hub, Joined, OutboxLimits};
 use crate::kv::CacheLimits;
-use crate::members::Members;
 use crate::order::SendLane;
 use crate::sweeper::WakeupSignal;
 use crate::test_message::message;
@@ -227,15 +227,15 @@ impl Server {
         (tokio::task::spawn_blocking(committing), receiver)
     }
 
-    fn members(&self, ttl: Duration) -> Arc<Members> {
-        Arc::new(Members::new(self.store.clone(), self.clock.clone(), self.metrics.clone(), ttl))
+    fn members(&self, ttl: Duration) -> Arc<AccessCache> {
+        Arc::new(AccessCache::new(self.store.clone(), self.clock.clone(), self.metrics.clone(), ttl))
     }
 
     async fn dispatch(&self, committed: mpsc::Receiver<DispatcherMessage>) {
         self.dispatch_to(self.members(Duration::ZERO), committed).await;
     }
 
-    async fn dispatch_to(&self, members: Arc<Members>, committed: mpsc::Receiver<DispatcherMessage>) {
+    async fn dispatch_to(&self, members: Arc<AccessCache>, committed: mpsc::Receiver<DispatcherMessage>) {
         let listeners = CommitListeners {
             store: self.store.clone(),
             hub: self.hub.clone(),

@@ -45,7 +45,7 @@
 mod cache;
 mod changing;
 mod failures;
-mod following;
+mod revision_watch;
 #[cfg(test)]
 mod tests;
 mod validator;
@@ -65,8 +65,8 @@ use tokio::sync::watch;
 use crate::metrics::Metrics;
 use cache::{Cache, Cached, Guard};
 use failures::Failures;
-pub use following::Following;
-use following::Published;
+use revision_watch::PublishedRevision;
+pub use revision_watch::RevisionWatch;
 use validator::CacheValidator;
 pub use validator::EpochSource;
 
@@ -94,7 +94,7 @@ pub struct Value {
 
 /// Result of a GET.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct KeyRead {
     /// `None` = there is no such key.
     pub value: Option<Value>,
     /// Whether the cache had it.
@@ -103,7 +103,7 @@ pub struct Found {
 
 /// Which changes a store keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct ChangeRange {
     /// The epoch that the revisions belong to.
     pub epoch: Arc<str>,
     /// The revision behind which all changes are kept.
@@ -124,8 +124,8 @@ fn cache_of(limits: CacheLimits, metrics: &Metrics) -> Option<Arc<Cache>> {
     (limits.bytes > 0).then(|| Arc::new(Cache::new(limits, metrics.kv_evictions.clone())))
 }
 
-fn published_by(store: &dyn KvStore) -> watch::Sender<Published> {
-    watch::Sender::new(Published { revision: store.revision(), histories: 0 })
+fn published_by(store: &dyn KvStore) -> watch::Sender<PublishedRevision> {
+    watch::Sender::new(PublishedRevision { revision: store.revision(), epochs_begun: 0 })
 }
 
 /// The last revision that an operation used.
@@ -150,7 +150,7 @@ pub struct Keys {
     /// Names the history of a store that other servers write to; `None` = none does.
     epoch: Option<EpochSource>,
     /// The last revision that the cache contains, or that was seen in a shared store.
-    published: watch::Sender<Published>,
+    published: watch::Sender<PublishedRevision>,
 }
 
 impl Keys {
@@ -185,15 +185,15 @@ impl Keys {
     }
 
     /// The value of a key, not older than what any client knew when this was called.
-    pub async fn get(&self, key: &[u8]) -> Result<Found, ReadError> {
+    pub async fn get(&self, key: &[u8]) -> Result<KeyRead, ReadError> {
         self.get_as_of(key, self.clock.monotonic()).await
     }
 
     /// The value of a key, not older than what any client knew at `since`, a time of the monotonic clock that has passed.
-    pub async fn get_as_of(&self, key: &[u8], since: Duration) -> Result<Found, ReadError> {
+    pub async fn get_as_of(&self, key: &[u8], since: Duration) -> Result<KeyRead, ReadError> {
         let Some(cache) = &self.cache else {
             // The store has left out expired keys by its own clock, which for a shared store is not this server's.
-            return Ok(Found { value: self.read(key).await?, is_hit: false });
+            return Ok(KeyRead { value: self.read(key).await?, is_hit: false });
         };
         if let Some(validator) = self.validator.as_ref().filter(|validator| !validator.is_current(key)) {
             if !cache.inner.contains_key(key)
@@ -206,14 +206,14 @@ impl Keys {
         }
         if let Some(cached) = cache.inner.get(key).filter(|cached| !self.forget_future(cache, key, cached)) {
             self.metrics.kv_hits.inc();
-            return Ok(Found { value: self.unexpired(cached), is_hit: true });
+            return Ok(KeyRead { value: self.unexpired(cached), is_hit: true });
         }
         self.metrics.kv_misses.inc();
         self.load_or_wait(cache, key).await
     }
 
     /// Loads a key, or waits for the load that is on its way, and shares its failure.
-    async fn load_or_wait(&self, cache: &Cache, key: &[u8]) -> Result<Found, ReadError> {
+    async fn load_or_wait(&self, cache: &Cache, key: &[u8]) -> Result<KeyRead, ReadError> {
         let cached = match cache.inner.get_value_or_guard(key, Some(Duration::ZERO)) {
             GuardResult::Value(cached) => cached,
             GuardResult::Guard(guard) => return self.load(key, guard).await,
@@ -228,11 +228,11 @@ impl Keys {
                 }
             }
         };
-        Ok(Found { value: self.unexpired(cached), is_hit: false })
+        Ok(KeyRead { value: self.unexpired(cached), is_hit: false })
     }
 
     /// Reads a key from the store, for all who wait for it.
-    async fn load(&self, key: &[u8], guard: Guard<'_>) -> Result<Found, ReadError> {
+    async fn load(&self, key: &[u8], guard: Guard<'_>) -> Result<KeyRead, ReadError> {
         let before = self.now();
         let read = self.read(key).await.inspect_err(|error| self.failures.notify(key, error))?;
         let cached = read.map_or_else(|| Cached::Absent(before.max(self.now())), Cached::Value);
@@ -240,7 +240,7 @@ impl Keys {
             // The cache refuses it when the key changed in between; see above.
             let _ = guard.insert(cached.clone());
         }
-        Ok(Found { value: self.unexpired(cached), is_hit: false })
+        Ok(KeyRead { value: self.unexpired(cached), is_hit: false })
     }
 
     /// The time by which keys expire.
@@ -287,7 +287,7 @@ impl Keys {
     }
 
     /// Which changes the store keeps, none before it is published. `epoch` names the store's history.
-    pub async fn kept(&self, epoch: impl Fn() -> Arc<str>) -> Result<Kept, ReadError> {
+    pub async fn change_range(&self, epoch: impl Fn() -> Arc<str>) -> Result<ChangeRange, ReadError> {
         loop {
             let asked_in = epoch();
             // No store has a change behind it, so this says what there is.
@@ -297,7 +297,7 @@ impl Keys {
             };
             self.caught_up().await;
             if epoch() == asked_in {
-                return Ok(Kept { epoch: asked_in, oldest, head });
+                return Ok(ChangeRange { epoch: asked_in, oldest, head });
             }
         }
     }
@@ -308,8 +308,8 @@ impl Keys {
     }
 
     /// For a reader of changes whose first read begins after this. Woken, it finds the changes in the store.
-    pub fn following(&self) -> Following {
-        Following::new(self.published.subscribe())
+    pub fn following(&self) -> RevisionWatch {
+        RevisionWatch::new(self.published.subscribe())
     }
 
     const fn is_shared(&self) -> bool {
@@ -410,7 +410,8 @@ impl Keys {
             known_epoch = epoch;
             self.published.send_if_modified(|published| {
                 // Less in another history, or once the store has lost its last changes.
-                let now = Published { revision: seen, histories: published.histories + has_begun };
+                let now =
+                    PublishedRevision { revision: seen, epochs_begun: published.epochs_begun + has_begun };
                 std::mem::replace(published, now) != now
             });
         }

@@ -10,12 +10,12 @@ use hubbub_core::store::Store;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use crate::access_cache::AccessCache;
 use crate::batcher::{Batcher, LogOptions, SubmitError, Ticket, Waiter};
 use crate::committer::{COMMIT, COMMITTED_MAX, CommitListeners, commit, dispatch};
 use crate::consumers::{self, WaitingConsumers};
 use crate::hub::{self, Hub};
 use crate::kv::Keys;
-use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
 use crate::sweeper::{self, WakeupSignal};
@@ -46,7 +46,7 @@ impl DirectLog {
         options: LogOptions,
         store: Arc<dyn Store>,
         hub: Arc<Hub>,
-        members: Arc<Members>,
+        members: Arc<AccessCache>,
         keys: Arc<Keys>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,

@@ -4,7 +4,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{Condition, TTL_MS_MAX};
 use hubbub_core::text::repeated;
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
-use hubbub_pipeline::kv::Found;
+use hubbub_pipeline::kv::KeyRead;
 use hyper::header::{CACHE_CONTROL, ETAG, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response, StatusCode};
 
@@ -29,7 +29,7 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     let key = key::of_path(call.parameter("key"))?;
     let preconditions = Preconditions::of(call.headers())?;
     let as_of = consistency::value_as_of(gateway, call.headers())?;
-    let Found { value, is_hit } = gateway.keys.get_as_of(&key, as_of).await?;
+    let KeyRead { value, is_hit } = gateway.keys.get_as_of(&key, as_of).await?;
     // First: a condition does not count where the answer would be a refusal without it (RFC 9110, 13.2.1).
     let value = value.ok_or_else(|| unknown_key(&key))?;
     let revision = Some(value.revision);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::ErrorCode;
 use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvChangesRead};
-use hubbub_pipeline::kv::{Following, Kept};
+use hubbub_pipeline::kv::{ChangeRange, RevisionWatch};
 use tokio::time::{Instant, timeout_at};
 
 use super::key;
@@ -49,7 +49,7 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
             (epoch, after, first)
         }
         None => {
-            let Kept { epoch, head, .. } = kept(gateway).await?;
+            let ChangeRange { epoch, head, .. } = change_range(gateway).await?;
             (epoch, head, KvChanges { through: head, ..KvChanges::default() })
         }
     };
@@ -61,12 +61,12 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
     Ok(response)
 }
 
-async fn kept(gateway: &Gateway) -> Result<Kept, Problem> {
-    Ok(gateway.keys.kept(|| gateway.store.epoch()).await?)
+async fn change_range(gateway: &Gateway) -> Result<ChangeRange, Problem> {
+    Ok(gateway.keys.change_range(|| gateway.store.epoch()).await?)
 }
 
 async fn reset(gateway: &Gateway) -> Result<Option<Reset>, Problem> {
-    let Kept { epoch, oldest, head } = kept(gateway).await?;
+    let ChangeRange { epoch, oldest, head } = change_range(gateway).await?;
     Ok(Some(Reset { epoch, oldest, head }))
 }
 
@@ -106,7 +106,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    async fn run(self, after: u64, first: KvChanges, following: Following) {
+    async fn run(self, after: u64, first: KvChanges, following: RevisionWatch) {
         let mut shutdown = self.peer.shutdown.clone();
         tokio::select! {
             // A reader that is gone gets no last event.
@@ -117,7 +117,7 @@ impl Watcher {
         }
     }
 
-    async fn follow(&self, after: u64, first: KvChanges, mut following: Following) -> Result<(), Gone> {
+    async fn follow(&self, after: u64, first: KvChanges, mut following: RevisionWatch) -> Result<(), Gone> {
         let mut out = self.begun(after);
         let mut page = first;
         // The revision of the last event id sent.

@@ -296,15 +296,15 @@ async fn what_is_kept_is_told_of_the_history_that_has_it() {
     it.apply(&it.there, &[put(b"a", b"1"), put(b"b", b"1"), put(b"c", b"1")]).await;
     // Of a history that was longer.
     it.here.keys.publish(1_000);
-    let kept = |oldest, epoch: &str| Kept { epoch: epoch.into(), oldest, head: 3 };
+    let kept = |oldest, epoch: &str| ChangeRange { epoch: epoch.into(), oldest, head: 3 };
     let epoch = || it.here.epoch.lock().clone();
-    assert_eq!(it.here.keys.kept(epoch).await.unwrap(), kept(0, "one"));
+    assert_eq!(it.here.keys.change_range(epoch).await.unwrap(), kept(0, "one"));
     it.model.keep(1);
-    assert_eq!(it.here.keys.kept(epoch).await.unwrap(), kept(2, "one"));
+    assert_eq!(it.here.keys.change_range(epoch).await.unwrap(), kept(2, "one"));
     // Another one begins during the read.
     let (asked, before) = (AtomicU64::new(0), it.model.asked());
     let epoch = || if asked.fetch_add(1, Ordering::SeqCst) == 0 { "one".into() } else { "two".into() };
-    assert_eq!(it.here.keys.kept(epoch).await.unwrap(), kept(2, "two"));
+    assert_eq!(it.here.keys.change_range(epoch).await.unwrap(), kept(2, "two"));
     assert_eq!(it.model.asked() - before, 2);
 }
 

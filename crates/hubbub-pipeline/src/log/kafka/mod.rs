@@ -63,10 +63,10 @@ use tokio::sync::watch;
 
 use super::lag::Storing;
 use super::{DirectLog, LogHealth};
+use crate::access_cache::AccessCache;
 use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
 use crate::committer::count_failures;
 use crate::hub::Hub;
-use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::BROKER_BATCH;
 use attachment::Attachment;
@@ -147,7 +147,7 @@ struct Core {
     uncompared: Mutex<BTreeSet<u32>>,
     storing: Storing,
     hub: Arc<Hub>,
-    members: Arc<Members>,
+    members: Arc<AccessCache>,
     producer: Producer,
     bus: Bus,
     changes: WaitingChanges,

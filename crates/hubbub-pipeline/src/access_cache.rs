@@ -2,7 +2,7 @@
 //!
 //! Commits of this server invalidate it at once: an entry that a change may have affected is removed before the change is
 //! answered. The time to live limits how long commits of other servers go unnoticed, so what is read is checked once more
-//! ([`Members::current_access`]) before it is shown. Sends are not checked here: the store does that.
+//! ([`AccessCache::current_access`]) before it is shown. Sends are not checked here: the store does that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ struct Entry {
 }
 
 /// Users' access to rooms.
-pub struct Members {
+pub struct AccessCache {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
@@ -60,7 +60,7 @@ pub struct Members {
     changes: AtomicU64,
 }
 
-impl Members {
+impl AccessCache {
     /// A cache of what `store` says, whose entries are valid for `ttl`; zero = nothing is cached.
     pub(crate) fn new(
         store: Arc<dyn Store>,

@@ -10,23 +10,23 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What those who follow changes are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Published {
+pub(super) struct PublishedRevision {
     pub(super) revision: u64,
     /// Histories of a shared store that have begun since the start.
-    pub(super) histories: u64,
+    pub(super) epochs_begun: u64,
 }
 
 /// Wakes a reader of changes. [`Self::begin_read`] is called before each read but the first, [`Self::more`] behind one that
 /// brought all there was.
 #[derive(Debug)]
-pub struct Following {
-    published: watch::Receiver<Published>,
+pub struct RevisionWatch {
+    published: watch::Receiver<PublishedRevision>,
     /// When the last read began.
-    before: Published,
+    before: PublishedRevision,
 }
 
-impl Following {
-    pub(super) fn new(published: watch::Receiver<Published>) -> Self {
+impl RevisionWatch {
+    pub(super) fn new(published: watch::Receiver<PublishedRevision>) -> Self {
         let before = *published.borrow();
         Self { published, before }
     }
@@ -41,8 +41,8 @@ impl Following {
     /// followed by the next.
     pub async fn more(&mut self, through: u64) {
         let before = self.before;
-        let is_news = |now: &Published| {
-            now.revision > through.max(before.revision) || now.histories != before.histories
+        let is_news = |now: &PublishedRevision| {
+            now.revision > through.max(before.revision) || now.epochs_begun != before.epochs_begun
         };
         let news = async {
             if self.published.wait_for(is_news).await.is_err() {

@@ -153,7 +153,10 @@ async fn the_protocol_is_for_the_administrator_and_leads_nowhere_else() {
     request(&mut http, Method::DELETE, path, "ada").await.problem(403, "forbidden");
     // A killed server forgets its backups, and nothing of them stays behind.
     server.kill();
-    assert_eq!(names(server.data()), ["FORMAT", "LOCK", "MANIFEST", "journal", "kv", "queues", "segments"]);
+    let mut left = names(server.data());
+    // Where files have no time of birth it is not there.
+    left.retain(|name| name != "PLACE");
+    assert_eq!(left, ["FORMAT", "LOCK", "MANIFEST", "journal", "kv", "queues", "segments"]);
     server.restart();
     let mut http = server.http().await;
     request(&mut http, Method::GET, &file_path("MANIFEST"), "").await.problem(404, "not_found");

@@ -32,6 +32,6 @@ async fn migrate_plans_and_runs() {
 
     let server = Setup::new().store(&url).set("store.postgres.migrate=false").start();
     assert_eq!(server.send("r", "1").await["seq"], 1);
-    let embedded = hubbub(&["migrate", "--store", "embedded"], "").refusal(1);
+    let embedded = hubbub(&["migrate", "--store", "embedded"], "").refusal(2);
     assert!(embedded.contains("postgres://"), "{embedded}");
 }

@@ -15,11 +15,14 @@ pub const CHANGES_KEPT: usize = 100_000;
 
 /// Behind which revisions begin where a store goes on without changes that may have been made: nobody knows which revisions were
 /// given, and none may come again. Two such histories may begin at the same change, as of a backup that is restored twice. They
-/// differ by their time: no store makes a million changes a second. For a clock that is behind, `last` is left far behind, too; one
-/// that is ahead cannot use up the numbers below 2^53, which clients take as they are.
+/// differ by their time: no store makes a million changes a second. Where `last` is ahead of the clock, or but little behind, as
+/// after another jump, it is left far behind, too, by what of the time tells histories apart. A clock that is ahead cannot use up
+/// the numbers below 2^53, which clients take as they are.
 pub fn first_revision(last: u64, now: Timestamp) -> u64 {
+    const FAR: u64 = 1 << 32;
     let time = u64::try_from(now.as_micros()).unwrap_or(0).min(1 << 52);
-    time.max(last.saturating_add(1 << 32))
+    let ahead = last.saturating_add(FAR);
+    if time >= ahead { time } else { ahead.saturating_add(time % FAR) }
 }
 
 /// A change of one key, or a sweep of expired keys.
@@ -186,4 +189,21 @@ pub enum KvChangesRead {
         /// Revision of the last change.
         head: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_histories_that_begin_at_one_change_are_apart() {
+        let at = |second: i64| Timestamp::from_micros(1_800_000_000_000_000 + second * 1_000_000);
+        let first = first_revision(7, at(0));
+        assert_eq!(first, 1_800_000_000_000_000);
+        // The second and the third are both of what the first one left, a moment after it had begun, or far ahead of the clock.
+        for last in [first + 10, first + (1 << 40)] {
+            let (second, third) = (first_revision(last, at(1)), first_revision(last, at(2)));
+            assert!(second >= last + (1 << 32) && second.abs_diff(third) == 1_000_000, "{second} {third}");
+        }
+    }
 }

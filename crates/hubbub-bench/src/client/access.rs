@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use hubbub_tls::TlsFiles;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -58,6 +58,9 @@ impl AccessArgs {
             text.with_context(|| format!("cannot read {}", path.display())).map(|text| text.trim().to_owned())
         };
         let given = self.token_file.as_deref().map(read).transpose()?;
+        if let (Some(path), Some("")) = (&self.token_file, given.as_deref()) {
+            bail!("--token-file: {} has no token in it", path.display());
+        }
         let given = given.or_else(|| self.given.as_deref().map(|token| token.trim().to_owned()));
         let tokens = if let Some(path) = &self.secret_file {
             let secret = read(path)?;

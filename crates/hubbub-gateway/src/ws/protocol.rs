@@ -223,6 +223,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                         break turn.end;
                     }
                     if answers.refusing.is_full() {
+                        gateway.metrics.flooding_sockets.inc();
                         break Some((close::FLOODING, REFUSING.to_owned()));
                     }
                     *refused = if exceeded.is_some() { *refused + 1 } else { 0 };
@@ -291,6 +292,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         }
         self.subscriptions.list_rooms(self.peer.listed());
         if self.answers.refusing.is_full() {
+            self.gateway.metrics.flooding_sockets.inc();
             return self.cut(close::FLOODING, REFUSING);
         }
         if self.subscriptions.is_cut() {

@@ -35,8 +35,10 @@ macro_rules! jump {
     ($from:literal) => {
         concat!(
             "insert into kv_changes (revision, key, what, knows_lease) \
-             select greatest((select coalesce(max(revision), 0) from kv_changes) + (1::bigint << 32), \
-                 least((extract(epoch from clock_timestamp()) * 1000000)::bigint, 1::bigint << 52)), '', 'D', true from ",
+             select case when clock.us >= far.revision then clock.us else far.revision + clock.us % (1::bigint << 32) end, \
+                 '', 'D', true from \
+                 (select least((extract(epoch from clock_timestamp()) * 1000000)::bigint, 1::bigint << 52)) clock (us), \
+                 (select coalesce(max(revision), 0) + (1::bigint << 32) from kv_changes) far (revision), ",
             $from
         )
     };

@@ -107,6 +107,8 @@ fn fill(
     progress: &dyn Fn(u64),
 ) -> Result<String, RestoreError> {
     let target = FileDisk::new(to);
+    // First: on a directory with this and without a manifest no server starts.
+    place::mark_restored(&target).map_err(OpenError::from)?;
     for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR, JOURNAL_DIR] {
         target.make_dir(dir).map_err(failed("making", &to.join(dir)))?;
     }
@@ -140,7 +142,6 @@ fn fill(
     // Revisions that were given after the backup must not come again for other values.
     manifest.keys.revision = first_revision(manifest.keys.revision, clock.now());
     manifest.epoch = random.next_u64();
-    place::mark_restored(&target).map_err(OpenError::from)?;
     manifest.store(&target).map_err(OpenError::from)?;
     format_file::create(&target).map_err(OpenError::from)?;
     target.sync_dir("").map_err(failed("syncing", to))?;

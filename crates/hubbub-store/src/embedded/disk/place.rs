@@ -43,6 +43,10 @@ pub(crate) fn check(disk: &dyn Disk) -> Result<Place, MaintainError> {
     })
 }
 
+pub(crate) fn is_there(disk: &dyn Disk) -> bool {
+    disk.open(PLACE).is_ok()
+}
+
 /// Writes the file into a directory that is made of a backup.
 pub(crate) fn mark_restored(disk: &dyn Disk) -> Result<(), MaintainError> {
     write_whole(disk, PLACE, RESTORED)
@@ -62,8 +66,7 @@ pub(crate) fn mark(disk: &dyn Disk) -> Result<(), MaintainError> {
         None => {
             disk.remove(PLACE_TMP).doing("removing", PLACE_TMP)?;
             // One that says that nobody has started yet.
-            let is_there = disk.open(PLACE).is_ok();
-            if is_there { disk.remove(PLACE).doing("removing", PLACE) } else { Ok(()) }
+            if is_there(disk) { disk.remove(PLACE).doing("removing", PLACE) } else { Ok(()) }
         }
     }
 }

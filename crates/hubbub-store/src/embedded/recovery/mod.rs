@@ -244,6 +244,10 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<(Manifes
     if let Some(manifest) = Manifest::load(disk)? {
         return if has_format { Ok((manifest, true)) } else { Err(lost_file(format_file::FORMAT)) };
     }
+    // It is written behind the first manifest, and by a restore before everything else.
+    if place::is_there(disk) {
+        return Err(lost_file(MANIFEST));
+    }
     for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         let names = disk.list(dir).doing("listing the directory", dir)?;
         // The record of the journal's end is made before the manifest.

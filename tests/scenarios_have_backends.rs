@@ -19,7 +19,9 @@ async fn run(dir: &Path, scenario: &str, own: &[&str]) -> Ran {
     std::fs::write(path("own.toml"), format!("title = 'x'\n{scenario}")).unwrap();
     let line = ["bench", "run", "--json", "--quiet"].map(str::to_owned);
     let line = line.into_iter().chain([path("own.toml"), "--dir".to_owned(), path("")]);
-    let line = line.chain(["--out".to_owned(), path("out")]).chain(own.iter().map(|word| (*word).to_owned()));
+    let line = line
+        .chain(["--overwrite".to_owned(), "--out".to_owned(), path("out")])
+        .chain(own.iter().map(|word| (*word).to_owned()));
     hubbub_at_length(line.collect()).await
 }
 

@@ -129,6 +129,7 @@ async fn what_others_wrote_in_a_room_is_not_read_to_uncount_a_message() {
                  truncate counted, pair_counts, room_counts, user_counts, hour_counts, hour_room_counts, hour_users";
     opened.client.batch_execute(write).await.unwrap();
     opened.store.finish_maintenance().await.unwrap();
+    opened.client.batch_execute("analyze").await.unwrap();
     let hide = "update rooms set oldest = 51, messages = messages - 50; \
                 insert into takeouts (room, first_seq, last_seq) select no, 1, 50 from rooms";
     opened.reads_little_to_hide_50(hide).await;

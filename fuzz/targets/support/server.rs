@@ -11,7 +11,7 @@ use hubbub_core::invariant::broken_invariants;
 use hubbub_core::{Store, Timestamp};
 use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::{Listeners, serve};
-use hubbub_gateway::{ENCODE, Gateway, Unfinished, Unread};
+use hubbub_gateway::{ENCODE, Gateway, IncomingMemory, OutgoingMemory};
 use hubbub_pipeline::{Hub, Log, Metrics, Pipeline, PipelineOptions, Timeline};
 use hubbub_store::embedded::{Durability, Embedded, EngineOptions};
 use tempfile::TempDir;
@@ -97,8 +97,8 @@ async fn open(data: &TempDir) -> Gateway {
     let log = Log::direct(pipeline.direct.clone());
     Gateway {
         // Little, so that inputs can exceed it.
-        unfinished: Unfinished::new(1 << 20, metrics.clone()),
-        unread: Unread::new(1 << 20, metrics),
+        incoming_memory: IncomingMemory::new(1 << 20, metrics.clone()),
+        outgoing_memory: OutgoingMemory::new(1 << 20, metrics),
         ..Gateway::new(pipeline, log, auth)
     }
 }

@@ -86,6 +86,11 @@ impl Address {
         &self.prefix
     }
 
+    /// Whether it is reached with TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+
     /// Whether others may read what is sent: without TLS, and not to this machine.
     pub fn shows_secrets(&self) -> bool {
         let host = self.host.trim_matches(['[', ']']);

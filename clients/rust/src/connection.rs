@@ -17,7 +17,7 @@ use crate::address::Stream;
 use crate::error::Error;
 use crate::http::{escape, in_time};
 use crate::random;
-use crate::refusal::problem_of;
+use crate::refusal::{is_of_the_moment, problem_of};
 use crate::socket::Socket;
 
 const LOST: u16 = 1006;
@@ -111,9 +111,9 @@ impl Ended {
     }
 }
 
-/// Whether a handshake that is answered so never succeeds. Other redirections are of the moment: a page of maintenance, a login.
+/// Whether a handshake that is answered so never succeeds. Of a token that is refused, its close code says more.
 const fn is_final(status: u16) -> bool {
-    matches!(status, 300 | 301 | 304 | 308 | 400..500) && !matches!(status, 401 | 403 | 408 | 429)
+    matches!(status, 300..500) && !matches!(status, 401 | 403) && !is_of_the_moment(status)
 }
 
 impl From<Error> for Ended {

@@ -34,6 +34,12 @@ pub(crate) fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -
     problem.into()
 }
 
+/// Whether an answer that sends the caller elsewhere, or blames it, may be another one soon. Redirects that are not for good may be
+/// a page of maintenance, or a login, of somebody between.
+pub(crate) const fn is_of_the_moment(status: u16) -> bool {
+    matches!(status, 302 | 303 | 307 | 408 | 429)
+}
+
 /// An answer that is not the server's, such as a proxy's, or has no body, as those to `HEAD`: what its status says.
 fn strange(status: StatusCode, body: &[u8]) -> Problem {
     let code = match status {
@@ -45,10 +51,8 @@ fn strange(status: StatusCode, body: &[u8]) -> Problem {
         StatusCode::NOT_IMPLEMENTED => "not_supported",
         _ => "unexpected",
     };
-    let is_late = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    // 302, 303 and 307 are of the moment: a page of maintenance, or a login, of somebody between.
-    let is_late = is_late || matches!(status.as_u16(), 302 | 303 | 307);
-    let retryable = is_late || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
+    let retryable = is_of_the_moment(status.as_u16())
+        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
     let mut detail: String = String::from_utf8_lossy(body).chars().take(STRANGE_MAX).collect();
     if detail.is_empty() {
         detail = format!("the server answered {status}");

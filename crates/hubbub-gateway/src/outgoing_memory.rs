@@ -6,8 +6,8 @@
 //! which are shared between connections, have a budget of their own ([`hubbub_pipeline::hub`]).
 //!
 //! A connection that was given up frees what it holds when its task runs. Requests wait meanwhile, if that is much
-//! ([`OutgoingMemory::space`]), and few large answers are made at once ([`OutgoingMemory::permit_large`]): otherwise hundreds that are asked for
-//! together would all be in memory before the first one is given up.
+//! ([`OutgoingMemory::space`]), and few large answers are made at once ([`OutgoingMemory::permit_large`]): otherwise hundreds
+//! that are asked for together would all be in memory before the first one is given up.
 //!
 //! Invariants
 //! - No more is held than the budget and what one connection holds; as much again by those that were given up; and

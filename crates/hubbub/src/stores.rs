@@ -180,10 +180,7 @@ pub(crate) async fn open_log(config: &Config, pipeline: Pipeline) -> anyhow::Res
 #[cfg(feature = "amqp")]
 fn text_bytes_max(config: &Config) -> usize {
     use hubbub_core::limits::MESSAGE_BYTES_MAX;
-    if config.uses_postgres() || config.uses_scylla() {
-        return MESSAGE_BYTES_MAX;
-    }
-    MESSAGE_BYTES_MAX.min(config.slot_text_max())
+    if config.uses_embedded() { MESSAGE_BYTES_MAX.min(config.slot_text_max()) } else { MESSAGE_BYTES_MAX }
 }
 
 #[cfg(feature = "kafka")]

@@ -97,7 +97,7 @@ impl Target {
             .with_context(|| format!("{url} is no address of a server"))?
             .next()
             .with_context(|| format!("{host} has no address"))?;
-        let encryption = if address.to_string().starts_with("https://") {
+        let encryption = if address.is_encrypted() {
             let (name, _) = host.rsplit_once(':').unwrap_or((&host, ""));
             // In a URL, an IPv6 address stands in brackets.
             let name = name.trim_matches(['[', ']']).to_owned();

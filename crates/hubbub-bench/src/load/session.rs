@@ -12,7 +12,7 @@ use crate::client::{Cause, Codec};
 use crate::load::in_flight::InFlight;
 use crate::load::run::Counts;
 
-/// Sends all of a in_flight's messages over connections to `room` at its server, one after another when they break.
+/// Sends all messages that `in_flight` takes over connections to `room` at its server, one after another when they break.
 pub(crate) async fn drive<C: Codec>(mut in_flight: InFlight, room: String, seed: u64) {
     let target = in_flight.target();
     let mut failed_in_a_row = 0_u8;

@@ -115,7 +115,7 @@ pub struct Auth {
     tokens: Tokens,
     /// Counts changes of keys and of revocations.
     generation: AtomicU64,
-    pub(crate) list: CredentialStore,
+    pub(crate) credentials: CredentialStore,
     /// `None` = accounts are not for this server.
     pub(crate) logging_in: Option<LoggingIn>,
     /// Whether other servers write to the store.
@@ -143,21 +143,21 @@ impl Auth {
             tokens: Cache::with_options(options, ByLength, Default::default(), Default::default()),
             generation: AtomicU64::new(0),
             is_shared: store.is_shared(),
-            list: CredentialStore::new(store, clock.clone()),
+            credentials: CredentialStore::new(store, clock.clone()),
             logging_in: accounts.and_then(LoggingIn::new),
             sessions: Sessions::new(clock.now()),
             changed: Notify::new(),
             unknown_key: Notify::new(),
             clock,
         };
-        auth.list.load().await?;
+        auth.credentials.load().await?;
         auth.log_keys();
         Ok(auth)
     }
 
     /// Says what else than tokens opens the server: keys may be older than anybody remembers.
     fn log_keys(&self) {
-        let keys = self.list.keys();
+        let keys = self.credentials.keys();
         if !self.is_on() || keys.is_empty() {
             return;
         }
@@ -176,12 +176,12 @@ impl Auth {
 
     /// Why some tokens or API keys may be refused that should not be; `None` = there is no reason.
     pub(crate) fn fault(&self) -> Option<String> {
-        self.list.fault()
+        self.credentials.fault()
     }
 
     /// How receipts of leases are written and read; `None` = the store has no key for them yet.
     pub(crate) fn receipt_format(&self) -> Option<ReceiptFormat> {
-        if self.is_on() { self.list.receipt_format() } else { Some(ReceiptFormat::default()) }
+        if self.is_on() { self.credentials.receipt_format() } else { Some(ReceiptFormat::default()) }
     }
 
     fn now(&self) -> Timestamp {
@@ -200,7 +200,7 @@ impl Auth {
         if access.has_expired(self.now()) {
             return Some(Ended::Expired);
         }
-        self.list.is_revoked(access).then_some(Ended::Revoked)
+        self.credentials.is_revoked(access).then_some(Ended::Revoked)
     }
 
     /// Who sent a request, by its token. `last` is that of its connection.
@@ -244,7 +244,7 @@ impl Auth {
 
     /// Applies what any server has changed of what [`credential_store`] holds before this was called.
     pub(crate) async fn refresh(&self) -> Result<(), ReadError> {
-        self.list.refresh(|| self.invalidate()).await
+        self.credentials.refresh(|| self.invalidate()).await
     }
 
     /// Refuses a request that was authorized a while ago, if its right has ended meanwhile.
@@ -259,7 +259,7 @@ impl Auth {
     /// The same as [`Self::verify`] for frames and commands, which do not wait for the store: an API key or a login that another
     /// server has revoked is accepted for [`CHECK_INTERVAL`], and for [`AGE_MAX`] at most.
     pub(crate) fn verify_at_once(&self, token: &str) -> Result<Arc<Access>, Problem> {
-        if self.is_shared && accounts::is_stored(token) && self.list.up_to().elapsed() > AGE_MAX {
+        if self.is_shared && accounts::is_stored(token) && self.credentials.up_to().elapsed() > AGE_MAX {
             let reason =
                 "whether this API key or login is still valid cannot be read at this moment; try again";
             return Err(Problem::new(ErrorCode::Unavailable, reason));
@@ -286,10 +286,10 @@ impl Auth {
 
     fn look_up(&self, token: &str, now: Timestamp) -> Result<Arc<Access>, Problem> {
         if token.starts_with(credential_store::PREFIX) {
-            return self.list.key(token).ok_or_else(|| refused("there is no such API key"));
+            return self.credentials.key(token).ok_or_else(|| refused("there is no such API key"));
         }
         if self.logging_in.is_some() && token.starts_with(accounts::PREFIX) {
-            return self.list.login(token).ok_or_else(|| refused("this login has ended"));
+            return self.credentials.login(token).ok_or_else(|| refused("this login has ended"));
         }
         let verifier = self.verifier.as_ref().ok_or_else(|| refused("this server takes no tokens"))?;
         match verifier.verify(token, now) {
@@ -346,7 +346,7 @@ impl Auth {
         let mut has_failed = false;
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            if !self.is_shared && !self.list.was_set_back() {
+            if !self.is_shared && !self.credentials.was_set_back() {
                 continue;
             }
             let refreshed = self.refresh().await;

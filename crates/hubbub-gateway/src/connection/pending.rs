@@ -60,12 +60,12 @@ impl<A> Pending<A> {
         self.staged
     }
 
-    /// Submits what is staged. Where the log takes nothing, `refuse` makes the answer of all of it.
+    /// Submits what is staged. Where the log takes nothing, `refuse` makes the answer of all of it, which it is shown.
     pub(crate) fn submit(
         &mut self,
         gateway: &Gateway,
         ops: &mut OpBatch,
-        refuse: impl FnOnce(Problem, usize) -> A,
+        refuse: impl FnOnce(&OpBatch, Problem, usize) -> A,
     ) {
         if self.staged == 0 {
             return;
@@ -76,7 +76,7 @@ impl<A> Pending<A> {
             Err(error) => {
                 let problem = Problem::from(error);
                 gateway.metrics.reject(problem.code, count as u64);
-                Entry::Answer(refuse(problem, count), count)
+                Entry::Answer(refuse(ops, problem, count), count)
             }
         });
         ops.clear();

@@ -153,7 +153,8 @@ pub(super) async fn list_accounts(call: Call) -> Answer {
     let (gateway, (after, limit)) = (call.gateway(), call.page(UserId::new)?);
     logging_in(gateway)?;
     gateway.auth.refresh().await?;
-    let accounts = gateway.auth.list.accounts(after.as_ref().map(UserId::as_str), limit.saturating_add(1));
+    let accounts =
+        gateway.auth.credentials.accounts(after.as_ref().map(UserId::as_str), limit.saturating_add(1));
     let (accounts, next) = cut(accounts, limit, |last| last.user.clone());
     let accounts = accounts.into_iter().map(Account::from).collect();
     json_of(StatusCode::OK, &AccountList { accounts, next })
@@ -207,7 +208,8 @@ pub(super) async fn remove_account(call: Call) -> Answer {
     let (user, gateway) = (call.user()?, call.gateway());
     logging_in(gateway)?;
     gateway.auth.refresh().await?;
-    let (account, logins) = (key_of_account(user.as_str()), gateway.auth.list.login_ids(user.as_str()));
+    let (account, logins) =
+        (key_of_account(user.as_str()), gateway.auth.credentials.login_ids(user.as_str()));
     let logins: Vec<Vec<u8>> = logins.iter().map(|id| key_of_login(id)).collect();
     let keys = std::iter::once(&account).chain(&logins);
     let ops: Vec<_> = keys.map(|key| KvOp::Delete { key, condition: Condition::Always }).collect();
@@ -255,7 +257,7 @@ pub(super) async fn change_password(mut call: Call) -> Answer {
     call.check_token().await?;
     let own = caller.access().subject.as_ref().filter(|subject| **subject == user);
     let own = own.and_then(|_| login_of(caller.access()));
-    let own = own.and_then(|id| Some((id, gateway.auth.list.login_by_id(id)?)));
+    let own = own.and_then(|id| Some((id, gateway.auth.credentials.login_by_id(id)?)));
     let now = gateway.now().as_micros();
     let stored = update(gateway, &user, |stored| {
         let is_same = compared.is_none_or(|compared| compared == stored.hash);

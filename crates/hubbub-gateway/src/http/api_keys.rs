@@ -240,7 +240,7 @@ pub(super) fn grants_fault(text: String) -> FieldError {
 pub(super) async fn check_room(gateway: &Gateway, is_login: bool) -> Result<(), Problem> {
     // What has expired leaves room.
     gateway.auth.refresh().await?;
-    if gateway.auth.list.has_room(is_login, ENTRIES_MAX) {
+    if gateway.auth.credentials.has_room(is_login, ENTRIES_MAX) {
         return Ok(());
     }
     let rule = format!(
@@ -252,7 +252,8 @@ pub(super) async fn check_room(gateway: &Gateway, is_login: bool) -> Result<(), 
 pub(super) async fn list_keys(call: Call) -> Answer {
     let gateway = call.gateway();
     gateway.auth.refresh().await?;
-    let keys = gateway.auth.list.keys().into_iter().map(|(id, stored)| ApiKey::of(id, stored)).collect();
+    let keys =
+        gateway.auth.credentials.keys().into_iter().map(|(id, stored)| ApiKey::of(id, stored)).collect();
     json_of(StatusCode::OK, &ApiKeyList { keys })
 }
 

@@ -109,7 +109,7 @@ pub(super) async fn try_password(
         return Err(exceeded.into());
     }
     gateway.auth.refresh().await?;
-    let account = gateway.auth.list.account(user.as_str());
+    let account = gateway.auth.credentials.account(user.as_str());
     let hash = account.as_ref().map(|account| account.hash.clone());
     let is_right = logging_in.passwords.verify(password, hash).await?;
     if account.is_none() || !is_right {
@@ -150,7 +150,7 @@ async fn begin_login(call: &Call, account: &StoredAccount) -> Result<(String, St
     let ttl_ms = Some(hubbub_core::invariant::saturate(lifetime.as_millis()));
     let value = json_value(&stored)?;
     let surplus: Vec<Vec<u8>> =
-        gateway.auth.list.surplus_logins(&account.user).iter().map(|id| key_of_login(id)).collect();
+        gateway.auth.credentials.surplus_logins(&account.user).iter().map(|id| key_of_login(id)).collect();
     let key = key_of_login(&id);
     let mut ops = vec![KvOp::Put { key: &key, value: &value, ttl_ms, condition: Condition::Absent }];
     ops.extend(surplus.iter().map(|key| KvOp::Delete { key, condition: Condition::Always }));
@@ -194,7 +194,7 @@ pub(super) async fn list_logins(call: Call) -> Answer {
     logging_in(gateway)?;
     gateway.auth.refresh().await?;
     let (user, after) = (user.as_ref().map(UserId::as_str), after.as_ref().map(UserId::as_str));
-    let logins = gateway.auth.list.logins(user, after, limit.saturating_add(1));
+    let logins = gateway.auth.credentials.logins(user, after, limit.saturating_add(1));
     let (logins, next) = cut(logins, limit, |(id, _)| id.clone());
     let of = |(login_id, stored): (String, StoredLogin)| {
         let StoredLogin { user, created_at, expires_at, address, agent: user_agent, .. } = stored;
@@ -215,7 +215,7 @@ pub(super) async fn end_login(call: Call) -> Answer {
     let (gateway, caller, id) = (call.gateway(), call.caller()?, call.parameter("loginId"));
     logging_in(gateway)?;
     gateway.auth.refresh().await?;
-    let user = gateway.auth.list.login_by_id(id).map(|login| login.user);
+    let user = gateway.auth.credentials.login_by_id(id).map(|login| login.user);
     // Nobody is told of the logins of others.
     let user = user.filter(|user| caller.is_allowed(Requirement::Logins(user)));
     let unknown = || Problem::new(ErrorCode::NotFound, format!("there is no login '{}'", repeated(id)));

@@ -137,7 +137,7 @@ async fn revoke(
 
 /// Up to when tokens of the subject are revoked already, in microseconds since 1970, and the condition under which that is so.
 async fn known_before(gateway: &Gateway, of: Revoked, subject: &str) -> Result<(i64, Condition), Problem> {
-    let (list, now) = (&gateway.auth.list, until_now(gateway).as_micros());
+    let (list, now) = (&gateway.auth.credentials, until_now(gateway).as_micros());
     let (stored, condition) = match gateway.store.value(&of.key(subject)).await {
         Ok(None) => (None, Condition::Absent),
         Ok(Some(entry)) => {
@@ -165,7 +165,7 @@ fn kept_ms(gateway: &Gateway, before: i64) -> u64 {
 pub(super) async fn list_revocations(call: Call) -> Answer {
     let gateway = call.gateway();
     gateway.auth.refresh().await?;
-    let revocations = gateway.auth.list.revocations().into_iter().map(Revocation::from).collect();
+    let revocations = gateway.auth.credentials.revocations().into_iter().map(Revocation::from).collect();
     json_of(StatusCode::OK, &RevocationList { revocations })
 }
 

@@ -25,7 +25,7 @@ async fn a_revocation_until_a_time_in_the_future_is_kept_for_its_last_token() {
     let last = token(json!({"sub": "ada", "iat": seconds(60) - 1, "exp": seconds(60 + LIFETIME_DAYS) - 1}));
     clock.advance_micros((60 + LIFETIME_DAYS - 1) * DAY);
     // As after a restart.
-    gateway.auth.list.load().await.unwrap();
+    gateway.auth.credentials.load().await.unwrap();
     let refused = gateway.auth.verify(&last).unwrap_err();
     assert_eq!(refused.detail(), Ended::Revoked.reason());
 }
@@ -55,7 +55,7 @@ async fn of_revocations_that_come_together_the_latest_counts() {
         let entry = gateway.store.value(&Revoked::User.key(user)).await.unwrap().unwrap();
         let stored: StoredRevocation = serde_json::from_slice(&entry.value).unwrap();
         assert_eq!(stored.before, today, "{user}");
-        assert_eq!(gateway.auth.list.revocation(Revoked::User, user).unwrap().before, today, "{user}");
+        assert_eq!(gateway.auth.credentials.revocation(Revoked::User, user).unwrap().before, today, "{user}");
     }
 }
 
@@ -66,7 +66,7 @@ async fn a_revocation_that_cannot_be_read_is_added_again() {
     fixture::put(&*gateway.store, &Revoked::User.key("ada"), "nonsense", 1_000_000);
     gateway.auth.refresh().await.unwrap();
     let kept = revoke(&gateway, Revoked::User, of_user("ada", 5)).await.unwrap();
-    assert_eq!((kept.before, gateway.auth.list.fault()), (now().as_micros(), None));
+    assert_eq!((kept.before, gateway.auth.credentials.fault()), (now().as_micros(), None));
 }
 
 /// Whoever issues tokens may have a clock that is ahead.

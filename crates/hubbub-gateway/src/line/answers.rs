@@ -78,7 +78,7 @@ impl Answers {
     /// Submits what is staged. What the log does not take is answered `Error`; nothing of it was stored.
     pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
         let Self { pending, staged_queues, refusing, .. } = self;
-        pending.submit(gateway, ops, |_, count| {
+        pending.submit(gateway, ops, |_, _, count| {
             refusing.append(staged_queues);
             Answer::Line(ERROR, count)
         });

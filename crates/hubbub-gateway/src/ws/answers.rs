@@ -125,10 +125,11 @@ impl Answers {
 
     pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
         let Self { pending, refusing, staged_room, answer_bytes, .. } = self;
-        let has_messages = ops.iter().any(|op| is_message(&op));
-        pending.submit(gateway, ops, |problem, count| {
+        pending.submit(gateway, ops, |refused, problem, count| {
             let room = RoomId::new(staged_room).ok();
-            room.iter().filter(|_| has_messages).for_each(|room| refusing.insert(room));
+            if refused.iter().any(|op| is_message(&op)) {
+                room.iter().for_each(|room| refusing.insert(room));
+            }
             let answer = Answer::Refused { problem, count, room };
             *answer_bytes += answer.held_bytes();
             answer

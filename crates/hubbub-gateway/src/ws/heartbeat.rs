@@ -13,8 +13,8 @@ pub(super) enum Heartbeat {
 }
 
 /// A ping without a pong yet. Behind what waits for a slow peer it goes out late, and with too much waiting its pong is not read: a
-/// peer that takes something all the while is there. So is, for some time, one that sends something: its pong may stand behind that. How long a
-/// single message may take is limited elsewhere, whatever comes.
+/// peer that takes something all the while is there. So is, for some time, one that sends something: its pong may stand behind
+/// that. How long a single message may take is limited elsewhere, whatever comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ping {
     /// The position in the connection's stream behind it.

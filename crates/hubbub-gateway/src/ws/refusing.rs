@@ -28,6 +28,14 @@ struct Room {
     state: State,
 }
 
+impl Room {
+    fn close(&mut self) {
+        if self.state == State::Open {
+            self.state = State::Closed(None);
+        }
+    }
+}
+
 /// Requests are numbered in the order in which they come and are answered.
 #[derive(Default)]
 pub(super) struct RefusingRooms {
@@ -46,32 +54,30 @@ impl RefusingRooms {
         self.rooms.len() >= ROOMS_MAX
     }
 
+    /// A room, which is open if nothing was known of it; `None` where nothing more can be remembered.
+    fn room(&mut self, room: &RoomId) -> Option<&mut Room> {
+        let index = self.rooms.iter().position(|known| known.room == *room);
+        if index.is_none() && !self.is_full() {
+            self.rooms.push(Room { room: room.clone(), opened_at: 0, state: State::Open });
+            return self.rooms.last_mut();
+        }
+        self.rooms.get_mut(index?)
+    }
+
     /// Refuses what comes for this room from now on.
     pub(super) fn insert(&mut self, room: &RoomId) {
-        let is_full = self.is_full();
-        match self.rooms.iter_mut().find(|known| known.room == *room) {
-            Some(Room { state: State::Closed(_), .. }) => {}
-            Some(known) => known.state = State::Closed(None),
-            None if is_full => {}
-            None => {
-                self.rooms.push(Room { room: room.clone(), opened_at: 0, state: State::Closed(None) });
-            }
-        }
+        self.room(room).into_iter().for_each(Room::close);
     }
 
     /// Appends the ping, if one is due. Must be called before the refusal of a message is written, with the message's number.
     pub(super) fn before_refusal(&mut self, room: &RoomId, number: u64, out: &mut Vec<u8>) {
-        let opened_at =
-            self.rooms.iter().find(|known| known.room == *room).map_or(0, |known| known.opened_at);
-        if number < opened_at {
-            return;
-        }
-        self.insert(room);
-        let known = self.rooms.iter_mut().find(|known| known.room == *room);
-        if let Some(Room { state: State::Closed(ping @ None), .. }) = known {
-            self.pings += 1;
-            *ping = Some(self.pings);
-            write::write_ping(out, &self.pings.to_be_bytes());
+        let ping = self.pings + 1;
+        let Some(known) = self.room(room).filter(|known| number >= known.opened_at) else { return };
+        known.close();
+        if known.state == State::Closed(None) {
+            known.state = State::Closed(Some(ping));
+            self.pings = ping;
+            write::write_ping(out, &ping.to_be_bytes());
         }
     }
 

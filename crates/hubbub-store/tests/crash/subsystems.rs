@@ -10,7 +10,7 @@ use std::time::Duration;
 use hubbub_conformance::model::Post;
 use hubbub_conformance::{keys, queues};
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::kv::Condition;
+use hubbub_core::kv::{Condition, first_revision};
 use hubbub_core::queue::epoch_number;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{
@@ -159,7 +159,7 @@ impl SubsystemRun {
             self.unsynced = false;
             for models in [Some(&mut self.models), self.or.as_mut()].into_iter().flatten() {
                 assert!(store.revision() >= models.keys.revision || self.torn, "a revision may come again");
-                self.has_jumped |= store.revision() > models.keys.revision + (u64::MAX >> 33);
+                self.has_jumped |= store.revision() >= first_revision(models.keys.revision, self.clock.now());
             }
         }
         Ok(store)

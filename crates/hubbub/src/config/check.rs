@@ -212,9 +212,8 @@ impl Config {
                 "server.compat = \"chats\" keeps names as keys, which a store on scylla:// does not have",
             );
         }
-        let uses_embedded = !self.uses_postgres() && !self.uses_scylla();
         require(
-            !(self.uses_kafka() && uses_embedded),
+            !(self.uses_kafka() && self.uses_embedded()),
             "--log kafka:// requires --store postgres:// or scylla:// (the settings log.url and store.url): the embedded \
              store cannot take rooms from Kafka",
         );
@@ -353,6 +352,11 @@ impl Config {
     /// Whether the store is PostgreSQL, and not the embedded one.
     pub(crate) fn uses_postgres(&self) -> bool {
         is_postgres(&self.store.0)
+    }
+
+    /// Whether the store is the embedded one.
+    pub(crate) fn uses_embedded(&self) -> bool {
+        !self.uses_postgres() && !self.uses_scylla()
     }
 
     /// The largest text or value that a slot of the journal takes.

@@ -47,9 +47,8 @@ impl Config {
 
     /// Retention of another store, while this one keeps everything.
     fn check_retention(&self, require: &mut impl FnMut(bool, &str)) {
-        let is_embedded = !self.uses_postgres() && !self.uses_scylla();
         for (key, setting, store, is_used) in [
-            ("store.embedded.retention", &self.retention, "the embedded store", is_embedded),
+            ("store.embedded.retention", &self.retention, "the embedded store", self.uses_embedded()),
             ("store.postgres.retention", &self.postgres_retention, "PostgreSQL", self.uses_postgres()),
             ("store.scylla.retention", &self.scylla_retention, "Cassandra or ScyllaDB", self.uses_scylla()),
         ] {
@@ -62,10 +61,9 @@ impl Config {
 
     /// A directory on the command line is not passed over for what is written elsewhere.
     pub(super) fn check_data(&self, require: &mut impl FnMut(bool, &str)) {
-        let uses_embedded = !self.uses_postgres() && !self.uses_scylla();
         let dir = self.data_dir();
         require(
-            !(uses_embedded && Path::new(dir).is_file()),
+            !(self.uses_embedded() && Path::new(dir).is_file()),
             &format!("{dir} is a file: name a directory for the data (--data DIR, store.data)"),
         );
         let Source::Flag(flag) = &self.data.source else { return };

@@ -34,7 +34,7 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Connection> {
     connected.context("connecting to RabbitMQ")
 }
 
-/// Publishes all messages of a in_flight. One after another, so that each counts from when it goes out.
+/// Publishes all messages that `in_flight` takes. One after another, so that each counts from when it goes out.
 pub(super) async fn publish(url: String, exchange: String, mut in_flight: InFlight) -> anyhow::Result<()> {
     let connection = connect(&url).await?;
     Counts::add(&in_flight.run.counts.opened, 1);

@@ -14,7 +14,7 @@ use crate::load::run::{Counts, Run};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Publishes all messages of a in_flight, as many in a request as it may have in flight.
+/// Publishes all messages that `in_flight` takes, as many in a request as it may have in flight.
 pub(super) async fn publish(target: Target, mut in_flight: InFlight) -> anyhow::Result<()> {
     let run = Arc::clone(&in_flight.run);
     let mut caller = open(&target, &run).await?;

@@ -1,4 +1,5 @@
-//! How each component is, in words, and what to do about it. The remedies are those of `docs/operations.md` and `docs/alerts.md`, in short.
+//! How each component is, in words, and what to do about it. The remedies are those of `docs/operations.md` and
+//! `docs/alerts.md`, in short.
 
 use hubbub_core::invariant::broken_invariants;
 use hubbub_core::store::StoreHealth;

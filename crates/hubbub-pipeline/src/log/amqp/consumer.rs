@@ -111,7 +111,7 @@ impl<'a> Shard<'a> {
                 let batch = std::mem::take(&mut self.filling);
                 committing = batch.commit(self.core, self.number, self.stop.clone()).boxed().fuse();
             }
-            // DeadLetters that are not published stay in the broker, and come again.
+            // Letters that are not published stay in the broker, and come again.
             if is_stopping && committing.is_terminated() && writing.is_terminated() {
                 return Ok(());
             }

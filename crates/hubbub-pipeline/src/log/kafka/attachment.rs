@@ -61,7 +61,7 @@ pub(super) struct Current {
 
 impl Current {
     /// What the store said to a batch.
-    pub(super) fn obstacle(&self, error: &ApplyError) -> NotStored {
+    pub(super) fn not_stored(&self, error: &ApplyError) -> NotStored {
         match error {
             ApplyError::Unattached { reason } => self.unattached(reason),
             error => NotStored::Failed(error.to_string()),
@@ -239,8 +239,8 @@ mod tests {
         let progress = Progress::new(20, 0);
         let held = hold(&attachment, &progress, 20).await.unwrap();
         let unattached = ApplyError::Unattached { reason: "opened again".to_owned() };
-        let NotStored::Unattached { attachment: seen, .. } = held.obstacle(&unattached) else { panic!() };
-        assert!(matches!(held.obstacle(&ApplyError::Overloaded), NotStored::Failed(_)));
+        let NotStored::Unattached { attachment: seen, .. } = held.not_stored(&unattached) else { panic!() };
+        assert!(matches!(held.not_stored(&ApplyError::Overloaded), NotStored::Failed(_)));
         let renewing = attachment.renew(seen, async || Err("away".to_owned()));
         let mut renewing = std::pin::pin!(renewing);
         assert!(renewing.as_mut().now_or_never().is_none(), "a batch is being stored");

@@ -216,7 +216,7 @@ impl Batch {
         waiter.wait(&ticket).await;
         match ticket.outcomes() {
             Some(Ok(_)) => Ok(ticket),
-            Some(Err(error)) => Err(attached.obstacle(error)),
+            Some(Err(error)) => Err(attached.not_stored(error)),
             None => Err(NotStored::Failed("there is no answer".to_owned())),
         }
     }

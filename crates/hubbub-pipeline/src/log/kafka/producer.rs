@@ -266,7 +266,7 @@ impl Producer {
         Ok(found.flat_map(|found| found.members()).map(|member| member.client_id().to_owned()).collect())
     }
 
-    /// LostRecordCheck the thread. What is unconfirmed fails.
+    /// Ends the thread. What is unconfirmed fails.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.lock().take()

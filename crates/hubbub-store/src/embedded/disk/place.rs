@@ -1,4 +1,4 @@
-//! The file `PLACE`, which says which file it is itself: a copy of it is another one, so that a copied directory is noticed.
+//! The file `PLACE`, which says when it was born: a copy of it was born later, so that a copied directory is noticed.
 //!
 //! A directory that is put back from a copy is an earlier state. Clients that were further would go on behind numbers that
 //! are given anew, and miss what gets them. So a copy begins a new epoch. What cannot be noticed: a snapshot of the whole file

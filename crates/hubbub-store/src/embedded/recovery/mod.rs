@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::first_revision;
-use hubbub_core::{Clock, RandomSource, Timestamp};
+use hubbub_core::{Clock, RandomSource};
 use parking_lot::{Mutex, RwLock};
 
 use crate::embedded::dedup::Dedup;
@@ -120,8 +120,20 @@ fn recover(
         last = journal.last().unwrap_or(last);
         view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }
-    accept_loss(may_be_lost.then(|| clock.now()), newest, &view, &mut manifest, &mut state)?;
-    let begins_history = may_be_lost || matches!(place, Place::Copied | Place::Restored);
+    accept_loss(may_be_lost, newest, &view, &mut state)?;
+    if place == Place::Copied {
+        tracing::warn!(
+            "the data directory was copied: a new epoch begins, so that clients that were further read anew"
+        );
+    }
+    let begins_epoch = may_be_lost || place == Place::Copied;
+    if begins_epoch {
+        manifest.epoch = random.next_u64();
+        manifest.keys.revision = first_revision(keys.revision(), clock.now());
+        keys.jump_to(manifest.keys.revision);
+    }
+    // A restore has begun the epoch already.
+    let begins_history = begins_epoch || place == Place::Restored;
     if begins_history {
         queues.jump_ids(clock.now());
         // What an earlier start or seal did not end is in the way on a disk that is nearly full.
@@ -131,15 +143,7 @@ fn recover(
         manifest.next_segment += 1;
     }
     manifest.rooms = rooms.encode();
-    if place == Place::Copied {
-        tracing::warn!(
-            "the data directory was copied: a new epoch begins, so that clients that were further read anew"
-        );
-        manifest.keys.revision = first_revision(keys.revision(), clock.now());
-        keys.jump_to(manifest.keys.revision);
-    }
-    let begins_epoch = may_be_lost || place == Place::Copied;
-    renew_epoch(&mut manifest, &options, (begins_epoch, begins_history), &*disk, (&*clock, random))?;
+    mark_unsynced(&mut manifest, &options, begins_history, &*disk, &*clock)?;
     mark_place(place, &*disk);
     manifest.rooms = Vec::new();
     manifest.queues.remove_others(&*disk)?;
@@ -303,30 +307,26 @@ fn name_anew(disk: &dyn Disk, chain: &mut Chain) -> Result<(), OpenError> {
 }
 
 /// Where messages of queues are missing, and what the rooms know of but neither segments nor journals hold, that is
-/// damage, unless something written without waiting for the disk may be lost, which is found out at `lost_at`. Then it is taken
-/// for erased, and numbers go on where none was given before.
+/// damage, unless something written without waiting for the disk may be lost. Then it is taken for erased.
 fn accept_loss(
-    lost_at: Option<Timestamp>,
+    may_be_lost: bool,
     newest: u64,
     view: &View,
-    manifest: &mut Manifest,
-    ReplayState { rooms, keys, queues, .. }: &mut ReplayState<'_>,
+    ReplayState { rooms, queues, .. }: &mut ReplayState<'_>,
 ) -> Result<(), OpenError> {
-    let missing = queues.forget_missing(lost_at.is_some());
-    let Some(lost_at) = lost_at else {
+    let missing = queues.forget_missing(may_be_lost);
+    if !may_be_lost {
         if missing == 0 {
             return Ok(());
         }
         let what = format!("payloads of {missing} messages of queues stand in journals that are in no slot");
         return Err(OpenError::damaged(JOURNAL_DIR, 0, what));
-    };
+    }
     forget_lost(view, rooms);
     // What is left of these journals is in them, and nothing more comes.
     let position = Position { journal: newest, batch: u32::MAX };
     queues.at = position;
     rooms.at = position;
-    manifest.keys.revision = first_revision(keys.revision(), lost_at);
-    keys.jump_to(manifest.keys.revision);
     Ok(())
 }
 
@@ -356,20 +356,17 @@ fn forget_lost(view: &View, rooms: &mut Rooms) {
     }
 }
 
-/// A new epoch if something acknowledged may be lost or was elsewhere, and the mark that says to the next start whether something
-/// may be lost. A restore has begun the epoch already.
-fn renew_epoch(
+/// Stores the manifest with the mark that says to the next start whether something may be lost, if that or something else in it
+/// has changed.
+fn mark_unsynced(
     manifest: &mut Manifest,
     options: &EngineOptions,
-    (begins_epoch, begins_history): (bool, bool),
+    is_changed: bool,
     disk: &dyn Disk,
-    (clock, random): (&dyn Clock, &dyn RandomSource),
+    clock: &dyn Clock,
 ) -> Result<(), OpenError> {
     let unsynced = options.durability == Durability::Os;
-    if begins_epoch {
-        manifest.epoch = random.next_u64();
-    }
-    if begins_history || unsynced != manifest.unsynced {
+    if is_changed || unsynced != manifest.unsynced {
         (manifest.unsynced, manifest.proven) = (unsynced, Some(clock.proven()));
         manifest.store(disk)?;
     }

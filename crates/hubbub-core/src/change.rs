@@ -213,3 +213,22 @@ impl EncodedChange {
         Some(Change { by: by?, what: self.what.with(room, user, title?) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_what_its_rule_says() {
+        assert!(TITLE_RULE.contains(&format!("at most {TITLE_BYTES_MAX} bytes")));
+        for (title, is_valid) in [
+            (String::new(), true),
+            ("ä".repeat(TITLE_BYTES_MAX / 2), true),
+            ("a".repeat(TITLE_BYTES_MAX + 1), false),
+            ("a\nb".to_owned(), false),
+            ("a\0b".to_owned(), false),
+        ] {
+            assert_eq!(is_valid_title(&title), is_valid, "{title:?}");
+        }
+    }
+}

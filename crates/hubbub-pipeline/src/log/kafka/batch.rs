@@ -13,7 +13,7 @@ use std::sync::Arc;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::limits::MESSAGE_BYTES_MAX;
 use hubbub_core::{
-    Change, ErrorCode, LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext, log_partition,
+    Change, ErrorCode, LogPosition, Op, OpBatch, Outcome, Send, Timestamp, TraceContext, log_partition,
 };
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
@@ -267,31 +267,30 @@ fn read_message(
     }
     let room = message.key().and_then(text);
     let envelope = Envelope { body: message.payload().unwrap_or_default(), room, message_id };
-    let read = body::read(
-        &envelope,
-        MESSAGE_BYTES_MAX,
-        position.appended_at,
-        made_id,
-        |send, is_nameless| {
+    let read =
+        body::read(&envelope, MESSAGE_BYTES_MAX, position.appended_at, made_id, |send, is_nameless| {
             core.metrics.log_nameless.inc_by(u64::from(is_nameless));
             let partition = log_partition::of_room(send.room, core.topics.partitions);
             if partition != position.partition {
-                let mut body = Vec::new();
-                body::write(send, &mut body);
-                // The topic surely takes what has this size.
-                if body.len().saturating_add(rejected::RECORD_OVERHEAD) > core.options.record_bytes_max() {
-                    let reason = format!(
-                        "this room belongs to partition {partition} of the topic, and the message is too large to be moved there"
-                    );
-                    return RecordKind::Rejected(Rejection { code: ErrorCode::Invalid, reason });
-                }
-                return RecordKind::Misplaced(partition, send.room.to_owned(), body);
+                return misplaced(core, partition, send);
             }
             ops.push_at(&Op::Send(*send), position);
             RecordKind::Message
-        },
-    );
+        });
     read.unwrap_or_else(RecordKind::Rejected)
+}
+
+/// A message whose room belongs to another partition, unless it is too large to be surely taken there.
+fn misplaced(core: &Core, partition: u32, send: &Send<'_>) -> RecordKind {
+    let mut body = Vec::new();
+    body::write(send, &mut body);
+    if body.len().saturating_add(rejected::RECORD_OVERHEAD) > core.options.record_bytes_max() {
+        let reason = format!(
+            "this room belongs to partition {partition} of the topic, and the message is too large to be moved there"
+        );
+        return RecordKind::Rejected(Rejection { code: ErrorCode::Invalid, reason });
+    }
+    RecordKind::Misplaced(partition, send.room.to_owned(), body)
 }
 
 #[cfg(test)]
